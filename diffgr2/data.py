@@ -196,8 +196,7 @@ def load_movielens(
     I.sort(); users = sorted(by_user)
     if [r[0] for r in I] != list(range(1, len(I)+1)): raise DataError(f"{path}: item ids must be 1..{len(I)}, each once")
     common = Counter(g for *_, gs in I for g in gs)                      # genres from general to specific: the rarest last
-    decade = lambda y: f"{y[:3]}0s" if y[:4].isdigit() else ""
-    market = _market("movielens", [_clean(f"{t} ({y})" if y else t) for _, t, y, _ in I], [decade(y) for _, _, y, _ in I], [sorted(g, key=lambda x: (-common[x], x)) for *_, g in I],
+    market = _market("movielens", [_clean(f"{t} ({y})" if y else t) for _, t, y, _ in I], [""]*len(I), [sorted(g, key=lambda x: (-common[x], x)) for *_, g in I],
         [[i for _, i in sorted(by_user[u])] for u in users], users, holdout=5)
     return verify(market, **MOVIELENS) if check else market
 

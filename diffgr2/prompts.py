@@ -28,7 +28,7 @@ class PromptFormat:
     n: int = 10 # candidates in a pool
     edges: tuple = () # per fact the inner edges of its levels, from `fit_levels`; empty: the prompt shows no facts
     history: int = 4 # last items that the prompt shows
-    max_title: int = 8 # tokens of a title that the prompt shows
+    max_title: int = 6 # tokens of a title that the prompt shows
     max_prompt: int = 384 # tokens
     max_response: int = 128 # tokens, the end token included
 

@@ -72,8 +72,8 @@ def rank_by_grade(
 
 # %% ../nbs/05_traces.ipynb #b76c0c18
 PHRASES = dict( # fact -> (phrase for a high level, phrase for a low level)
-    score=("top score", "low score"), follow=("follows often", "follows rarely"), after=("usually after", "usually before"), lift=("strong link", "weak link"), popular=("popular choice", "rare choice"),
-    title=("similar title", "different title"), brand=("same brand", "other brand"), category=("same category", "other category"))
+    score=("scores high", "scores low"), follow=("often follows", "rarely follows"), after=("comes after", "comes before"), lift=("links well", "links poorly"), popular=("is popular", "is rare"),
+    title=("sounds similar", "sounds different"), brand=("shares brand", "changes brand"), category=("shares category", "changes category"))
 
 def holds(
     fact:str, # one of `FACTS`
@@ -106,9 +106,9 @@ def write_trace(
     out = [goal(request, cat)]
     for name, L, g in zip(names(request, fmt, cat, brackets=False), levels(request["facts"], fmt), grades):
         pro, con = [next((PHRASES[f][not high] for f in grader.order for k in [FACTS.index(f)] for high in [(grader.sign[k] > 0) == want] if holds(f, L[k], high, fmt)), None) for want in (True, False)]
-        why = f"{pro} but {con}" if pro and con else pro or con or "nothing special"
+        why = f"{pro} but {con}" if pro and con else pro or con or "is ordinary"
         out.append(f"{name} {why}: {GRADES[g]}.")
-    return " ".join(out)
+    return "".join(out)
 
 def false_claims(
     trace:str, # any text
