@@ -75,6 +75,7 @@ class BlockOutput(ModelOutput):
     responses: list = None # per row the response ids, up to and including the end token
     nfe: list = None # per row denoising forwards
     forwards: list = None # per row forwards of any kind
+    order: list = None # per row and response token the number of the forward that committed it, from 1
     width: float = None # mean number of query positions of a forward, padding excluded
     seconds: float = None # wall time of the whole batch
     trajectories: list = None # if `record`
@@ -133,7 +134,7 @@ def generate(
     N = len(ids)
     start, rows = att.sum(1), list(range(N))
     feed, feed_layout, known, cache = ids, prompt_layout(att), None, DynamicCache()
-    done = torch.full((N, n_new), pad, device=dev); lengths = [0]*N
+    done = torch.full((N, n_new), pad, device=dev); when = torch.zeros_like(done); lengths = [0]*N
     forwards, width, passes = [0]*N, 0, 0
     trajs = [Trajectory(ids[i, att[i].bool()].tolist(), [], size, mask_id, [], describe_rule(cfg, size)) for i in range(N)] if cfg.record else None
     if streamer is not None: streamer.put(input_ids)
@@ -177,6 +178,7 @@ def generate(
             for i, r in enumerate(rows):
                 if not active[i]: continue
                 forwards[r] += 1
+                when[r, first:first+w][choose[i]] = forwards[r]
                 if trajs:
                     k = min(cfg.top, p.shape[-1]); top = p[i].topk(k)
                     m = masked[i].tolist(); c = choose[i].nonzero().ravel().tolist()
@@ -208,7 +210,7 @@ def generate(
     model.train(was_training)
     responses = [done[r, :lengths[r]].tolist() for r in range(N)]
     for t, r in zip(trajs or [], responses): t.tokens = r
-    return BlockOutput(torch.cat([input_ids, done], 1), responses, list(forwards), list(forwards), width/max(passes, 1), time.perf_counter()-t0, trajs)
+    return BlockOutput(torch.cat([input_ids, done], 1), responses, list(forwards), forwards, [when[r, :lengths[r]].tolist() for r in range(N)], width/max(passes, 1), time.perf_counter()-t0, trajs)
 
 def describe_rule(
     cfg:BlockGenerationConfig, # settings
