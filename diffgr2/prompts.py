@@ -218,8 +218,8 @@ class Verdict:
     def kinds(self)->list: return [k for k in FAULTS if any(f.kind == k for f in self.faults)]
     @property
     def ranking(self)->list:
-        "The order to use: the answer if it is valid, else the retriever's."
-        return list(self.slots) if self.valid else list(range(self.n))
+        "The order to use: the answer if it is valid (a draft is completed in the retriever's order), else the retriever's."
+        return self.repaired if self.valid else list(range(self.n))
     @property
     def repaired(self)->list:
         "Duplicates and strangers dropped, missing candidates appended in the retriever's order."

@@ -66,6 +66,11 @@ class Retriever:
         W = sp.csr_matrix((w, (q, i)), shape=(len(histories), len(self.popularity)))
         return ((W@d(self.source_power))@self.counts@d(self.target_power)).tocsr()
 
+    def score(self, history, candidates)->list:
+        "Scores of given candidates, whether or not they would be proposed."
+        S = self.scores([history])
+        return [float(S[0, c-1]) for c in candidates]
+
     def pools(self, histories, n:int=10):
         "For each history the `n` best unseen items, best first (ties by id), and their scores. Fewer where fewer are known."
         check_pool_size(n)

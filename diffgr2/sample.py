@@ -59,14 +59,14 @@ class BlockGenerationConfig(GenerationConfig):
         temperature:float=0., # of the committed tokens; positions are always chosen by the raw confidence
         max_new_tokens:int=128, # budget
         **kw):
-        super().__init__(max_new_tokens=max_new_tokens, **kw)
-        self.rule, self.tau, self.factor, self.entropy_bound, self.steps = rule, tau, factor, entropy_bound, steps
-        self.block_size, self.record, self.top, self.seed, self.temperature = block_size, record, top, seed, temperature
         if rule not in RULES: raise SettingError(f"rule {rule!r}: use one of {sorted(RULES)}")
         if not 0 <= tau <= 1: raise SettingError(f"tau is a probability, not {tau}")
         if temperature < 0 or steps < 1 or entropy_bound < 0 or factor < 0: raise SettingError("temperature, entropy_bound and factor must not be negative, steps must be at least 1")
         if max_new_tokens < 1: raise SettingError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
         if block_size is not None and not 1 <= block_size <= max_new_tokens: raise SettingError(f"block_size must lie between 1 and max_new_tokens={max_new_tokens}, not {block_size}")
+        super().__init__(max_new_tokens=max_new_tokens, **kw)
+        self.rule, self.tau, self.factor, self.entropy_bound, self.steps = rule, tau, factor, entropy_bound, steps
+        self.block_size, self.record, self.top, self.seed, self.temperature = block_size, record, top, seed, temperature
 
 @dataclass
 class BlockOutput(ModelOutput):

@@ -1,0 +1,63 @@
+"Trainers: the gradient does not depend on accumulation, and an interrupted run ends where an uninterrupted one does."
+import copy
+import pytest, torch
+from diffgr2.cft import CFTConfig, CFTTrainer
+from diffgr2.convert import convert
+from diffgr2.data import toy_market
+from diffgr2.gr2 import GR2Config, GR2Trainer, encode_rows, tiny_model, train_tokenizer
+from diffgr2.prompts import Catalogue, PromptFormat, fit_levels
+from diffgr2.retrieve import requests
+from diffgr2.traces import Grader, teach
+
+@pytest.fixture(scope="module")
+def world():
+    toy = toy_market(); train, _ = requests(toy, "train", n=5)
+    fmt = PromptFormat(n=5, edges=fit_levels(train), max_response=96)
+    tok = train_tokenizer(toy.items["title"][:], fmt, vocab_size=600); cat = Catalogue.of(toy, tok)
+    return fmt, tok, encode_rows(teach(train, Grader.fit(train, fmt), fmt, cat), fmt, cat, tok)[0]
+
+def trainer(stage, world, out, **kw):
+    fmt, tok, rows = world
+    tok = copy.deepcopy(tok)                                                  # conversion adds a token
+    model = tiny_model(tok, fmt, width=32, layers=1)
+    args = dict(output_dir=str(out), max_steps=4, per_device_train_batch_size=4, warmup_steps=0, save_strategy="no", disable_tqdm=True, use_cpu=True, learning_rate=1e-2) | kw
+    if stage == "ar": return GR2Trainer(model, GR2Config(**args), tok, train_dataset=rows)
+    return CFTTrainer(convert(model, tok, 16), CFTConfig(**args), tok, train_dataset=rows)
+
+weights = lambda t: torch.cat([p.detach().ravel() for p in t.model.parameters()])
+
+@pytest.mark.parametrize("stage", ["ar", "cft"])
+def test_accumulation_changes_nothing(stage, world, tmp_path):
+    a, b = trainer(stage, world, tmp_path/"a", max_steps=2, per_device_train_batch_size=8), trainer(stage, world, tmp_path/"b", max_steps=2, per_device_train_batch_size=2, gradient_accumulation_steps=4)
+    start = weights(a).clone(); a.train(); b.train()
+    assert (weights(a)-start).abs().max() > 1e-3 and torch.allclose(weights(a), weights(b), atol=2e-4)
+
+@pytest.mark.parametrize("stage", ["ar", "cft"])
+def test_gradient_checkpointing_changes_nothing(stage, world, tmp_path):
+    a, b = trainer(stage, world, tmp_path/"a", max_steps=1), trainer(stage, world, tmp_path/"b", max_steps=1, gradient_checkpointing=True)
+    a.train(); b.train()
+    assert torch.allclose(weights(a), weights(b), atol=1e-5)
+
+@pytest.mark.parametrize("stage", ["ar", "cft"])
+def test_interrupted_equals_uninterrupted(stage, world, tmp_path):
+    whole = trainer(stage, world, tmp_path/"a"); whole.train()
+    first = trainer(stage, world, tmp_path/"b", save_strategy="steps", save_steps=2)
+    class Stop(Exception): pass
+    from transformers import TrainerCallback
+    class Interrupt(TrainerCallback):
+        def on_step_end(self, args, state, control, **kw):
+            if state.global_step == 3: raise Stop                             # a checkpoint lies at step 2
+    first.add_callback(Interrupt())
+    with pytest.raises(Stop): first.train()
+    second = trainer(stage, world, tmp_path/"b", save_strategy="steps", save_steps=2)
+    second.train(resume_from_checkpoint=True)
+    assert torch.equal(weights(whole), weights(second))
+
+def test_same_seed_same_weights(world, tmp_path):
+    a, b, c = (trainer("cft", world, tmp_path/str(k), max_steps=2, seed=s) for k, s in enumerate((0, 0, 1)))
+    for t in (a, b, c): t.train()
+    assert torch.equal(weights(a), weights(b)) and not torch.equal(weights(a), weights(c))
+
+def test_settings():
+    from diffgr2.core import SettingError
+    with pytest.raises(SettingError, match="copies"): CFTConfig("x", copies=3, use_cpu=True)
