@@ -106,6 +106,7 @@ def write_trace(
     out = [goal(request, cat)]
     for name, L, g in zip(names(request, fmt, cat, brackets=False), levels(request["facts"], fmt), grades):
         pro, con = [next((PHRASES[f][not high] for f in grader.order for k in [FACTS.index(f)] for high in [(grader.sign[k] > 0) == want] if holds(f, L[k], high, fmt)), None) for want in (True, False)]
+        if fmt.scheme == "sids" and pro: con = None                         # names are long there: one reason must do
         why = f"{pro} but {con}" if pro and con else pro or con or "is ordinary"
         out.append(f"{name} {why}: {GRADES[g]}.")
     return "".join(out)
