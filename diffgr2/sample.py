@@ -90,13 +90,12 @@ def _forward(model, cache, known, ids, layout, context, keep):
     out = model(input_ids=ids, attention_mask=mask, position_ids=layout.position, cache=cache, use_cache=True, logits_to_keep=keep)
     return out.logits[:, -keep:].float(), known
 
-def _sample(logits, conf_arg, temperature, seeds):
+def _sample(logits, conf, arg, temperature, seeds):
     "Tokens and their log-probabilities at the sampling temperature; greedy at 0. Noise belongs to the row, not to the batch."
-    lp = (logits/temperature if temperature > 0 else logits).log_softmax(-1)
-    if temperature > 0:
-        noise = torch.stack([torch.rand(logits.shape[1:], generator=torch.Generator().manual_seed(s)) for s in seeds]).to(logits.device)
-        tok = (lp-(-noise.clamp(1e-20, 1-1e-7).log()).log()).argmax(-1)         # Gumbel-max
-    else: tok = conf_arg
+    if temperature == 0: return arg, conf.log()
+    lp = (logits/temperature).log_softmax(-1)
+    noise = torch.stack([torch.rand(logits.shape[1:], generator=torch.Generator().manual_seed(s)) for s in seeds]).to(logits.device)
+    tok = (lp-(-noise.clamp(1e-20, 1-1e-7).log()).log()).argmax(-1)             # Gumbel-max
     return tok, lp.gather(-1, tok[..., None])[..., 0]
 
 @torch.no_grad()
@@ -165,7 +164,7 @@ def generate(
                             logits[i, j-first] = -torch.inf; logits[i, j-first, keep_ids] = v
             p = logits.softmax(-1)
             conf, arg = p.max(-1)
-            ent = torch.special.entr(p).sum(-1)
+            ent = torch.special.entr(p).sum(-1) if trajs or cfg.rule == "entropy" else conf
             active = masked.any(1)
             draft = torch.where(masked, arg, canvas)
             choose = RULES[cfg.rule](conf, ent, masked, cfg)
@@ -173,10 +172,10 @@ def generate(
             stalled = active & ~choose.any(1)
             if stalled.any(): choose = choose | (one(conf, ent, masked, cfg) & stalled[:, None])
             choose &= masked
-            tok, lp = _sample(logits, arg, cfg.temperature, [seed_of(cfg.seed, r, b, step) for r in rows] if cfg.temperature > 0 else None)
-            width += sum(lay.valid[i].sum().item() for i in range(len(rows)) if active[i]); passes += int(active.sum())
-            for i, r in enumerate(rows):
-                if not active[i]: continue
+            tok, lp = _sample(logits, conf, arg, cfg.temperature, [seed_of(cfg.seed, r, b, step) for r in rows])
+            width += int(lay.valid[active].sum()); passes += int(active.sum())
+            for i in active.nonzero().ravel().tolist():
+                r = rows[i]
                 forwards[r] += 1
                 when[r, first:first+w][choose[i]] = forwards[r]
                 if trajs:
