@@ -18,5 +18,5 @@ setuptools.setup(
     long_description=(here/'README.md').read_text(encoding='utf-8'), long_description_content_type='text/markdown',
     classifiers=['Programming Language :: Python :: 3', 'Framework :: Jupyter'],
     zip_safe=False,
-    package_data={cfg['lib_path']: ['static/*', 'pretrained/*/*.safetensors', 'pretrained/*/*.json', 'py.typed']},
+    package_data={cfg['lib_path']: ['static/*', 'pretrained/*/*.safetensors', 'pretrained/*/*.json', 'pretrained/*/*.jinja', 'py.typed']},
     entry_points={'console_scripts': [x.strip() for x in cfg['console_scripts'].split()], 'nbdev': [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"]})

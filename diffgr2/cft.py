@@ -38,15 +38,17 @@ def collate_blocks(
     reasoning_weight:float=1., # of a token before the answer
     answer_weight:float=1., # of a token of the answer
     pad_weight:float=.1, # of padding in the last block
-)->dict: # as `collate`, with a response of full blocks, and `index`
+)->dict: # as `collate`, with a response of full blocks; `real`: the row's own blocks; `index`
     "Left-pad prompts; right-pad responses to full blocks."
     x = collate(rows, pad, reasoning_weight, answer_weight)
     P, R = x["input_ids"].shape[1]-x["weights"].shape[1], x["weights"].shape[1]
     full = -(-R//block_size)*block_size
     ids = F.pad(x["input_ids"], (0, full-R), value=pad); w = F.pad(x["weights"], (0, full-R))
+    real = torch.zeros_like(w, dtype=torch.bool)
     for i, r in enumerate(rows):
-        n = len(r["response_ids"]); w[i, n:-(-n//block_size)*block_size] = pad_weight
-    return dict(input_ids=ids, prompt_mask=x["attention_mask"][:, :P], weights=w, index=torch.tensor([r["index"] for r in rows]))
+        n = len(r["response_ids"]); end = -(-n//block_size)*block_size
+        w[i, n:end] = pad_weight; real[i, :end] = True
+    return dict(input_ids=ids, prompt_mask=x["attention_mask"][:, :P], weights=w, real=real, index=torch.tensor([r["index"] for r in rows]))
 
 def block_forward(
     model, # a converted model
@@ -54,17 +56,19 @@ def block_forward(
     prompt_mask, # (B, P), 1 = token
     canvases, # (copies, B, R): noisy responses
     real=None, # (B, R) bool: response tokens that exist; the others are seen by nobody. Default: all
+    bare=None, # the model itself where `model` is a wrapper (several processes)
 )->tuple: # (B, copies, R, vocabulary) logits of response tokens at their places on the canvas; a block's first token read at the clean copy
     "One forward over `[prompt + clean | noisy …]`, the logits aligned with the tokens they predict."
-    bd, P = BlockDiffusionConfig.of(model), prompt_mask.shape[1]
+    bare = bare or model
+    bd, P = BlockDiffusionConfig.of(bare), prompt_mask.shape[1]
     B, R, copies, size = len(ids), ids.shape[1]-P, len(canvases), bd.block_size
     lay = training_layout(prompt_mask, R, size, copies)
     if real is not None: lay = lay._replace(valid=torch.cat([lay.valid[:, :P], real.repeat(1, 1+copies)], 1))
-    check_length(model, int(prompt_mask.sum(1).max())+R)
+    check_length(bare, int(prompt_mask.sum(1).max())+R)
     starts = torch.arange(P-1, P-1+R, size)
     keep = torch.cat([starts, torch.arange(P+R, P+R*(1+copies))]).to(ids.device)
     x = torch.cat([ids, *canvases], 1)
-    out = model(input_ids=x, attention_mask=additive(attends(lay, lay, bd.context), model.dtype), position_ids=lay.position, logits_to_keep=keep, use_cache=False).logits
+    out = model(input_ids=x, attention_mask=additive(attends(lay, lay, bd.context), bare.dtype), position_ids=lay.position, logits_to_keep=keep, use_cache=False).logits
     first, rest = out[:, None, :len(starts)], out[:, len(starts):].unflatten(1, (copies, R//size, size))
     logits = torch.cat([first[:, :, :, None].expand(-1, copies, -1, 1, -1), rest[:, :, :, :-1]], 3).flatten(2, 3)     # shift right inside every block
     return logits.index_fill(-1, torch.tensor(bd.suppressed, device=ids.device), -torch.inf)
@@ -96,7 +100,7 @@ class CFTTrainer(WeightedTrainer):
         P, R = inputs["prompt_mask"].shape[1], w.shape[1]
         masked = self.masks(inputs["index"], R//size).to(ids.device)
         labels = ids[:, P:]
-        logits = block_forward(model, ids, inputs["prompt_mask"], labels.masked_fill(masked, self.bd.mask_token_id), w > 0)
+        logits = block_forward(model, ids, inputs["prompt_mask"], labels.masked_fill(masked, self.bd.mask_token_id), inputs["real"], self.accelerator.unwrap_model(model))
         nll = F.cross_entropy(logits.float().permute(0, 3, 1, 2), labels[:, None].expand(-1, len(masked), -1), reduction="none")
         first = torch.arange(R, device=ids.device) % size == 0
         counted = masked.transpose(0, 1) & ~first

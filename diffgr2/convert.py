@@ -96,5 +96,6 @@ def convert(
     defined = set(tokenizer.get_vocab().values())
     bad = sorted({tokenizer.mask_token_id}|(set(range(rows))-defined))
     model.config.block_diffusion = asdict(BlockDiffusionConfig(tokenizer.mask_token_id, block_size, context, suppressed=tuple(bad)))|dict(suppressed=bad)
-    model.config.pad_token_id, model.config.eos_token_id = tokenizer.pad_token_id, tokenizer.eos_token_id
+    model.config.pad_token_id = tokenizer.pad_token_id
+    if model.config.eos_token_id is None: model.config.eos_token_id = tokenizer.eos_token_id
     return model

@@ -56,7 +56,7 @@ def load_json(
     except (OSError, ValueError) as e: raise DataError(f"cannot read {path} as JSON ({e}); check the path, or make the file again") from e
 
 # %% ../nbs/00_core.ipynb #0fa324fd
-ROW_KEY = "dataset", "stage", "rule", "tau", "block_size", "scheme"
+ROW_KEY = "dataset", "stage", "rule", "tau", "block_size", "scheme", "seed"
 
 def merge_rows(
     path, # `results/<dataset>.json`

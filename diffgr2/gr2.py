@@ -4,9 +4,11 @@
 
 # %% auto #0
 __all__ = ['CHAT', 'TURNS', 'SPLITS', 'train_tokenizer', 'encode_rows', 'prepare', 'tiny_model', 'collate', 'GR2Config',
-           'WeightedTrainer', 'GR2Trainer', 'Reranker', 'save_reranker', 'load_reranker', 'make_run', 'load_run']
+           'WeightedTrainer', 'GR2Trainer', 'Reranker', 'save_reranker', 'load_reranker', 'make_run', 'load_run',
+           'check_market']
 
 # %% ../nbs/20_gr2.ipynb #c7e7ab84
+import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +17,7 @@ from datasets import Dataset
 from safetensors import SafetensorError
 from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Trainer, TrainingArguments
-from .core import CheckpointError, RequestError, SettingError, atomic, load_json, pretrained, save_json
+from .core import CheckpointError, DataError, RequestError, SettingError, atomic, load_json, pretrained, save_json
 from .data import Market, toy_market
 from .prompts import (Catalogue, PromptFormat, RANK, added_tokens, check_request, control_tokens, defuse, encode_prompt, fit_levels, response_text)
 from .retrieve import FACTS, requests
@@ -76,12 +78,14 @@ def prepare(
     fmt:PromptFormat, # what it will read and write
     sids:SemanticIds=None, # for the scheme "sids"
 ):
-    "Add control tokens where they are missing; new embeddings start at the mean of the old. Changes both in place."
+    "Add control tokens where they are missing; new embeddings are drawn around the mean of the old. Changes both in place."
     tokenizer.add_tokens([t for t in control_tokens(fmt, sids) if t not in tokenizer.get_vocab()], special_tokens=True)
     if tokenizer.pad_token is None: tokenizer.add_special_tokens(dict(pad_token="<|pad|>"))
     if tokenizer.eos_token is None: raise CheckpointError("the tokenizer has no end token: set tokenizer.eos_token")
     if len(tokenizer) > model.get_input_embeddings().num_embeddings: model.resize_token_embeddings(len(tokenizer), mean_resizing=True)
+    defined = set(tokenizer.get_vocab().values())
     model.config.answer_format = fmt.to_json()
+    model.config.undefined_ids = [i for i in range(model.get_input_embeddings().num_embeddings) if i not in defined]   # must never come out
     model.config.pad_token_id, model.config.eos_token_id = tokenizer.pad_token_id, tokenizer.eos_token_id
     model.generation_config.pad_token_id, model.generation_config.eos_token_id = tokenizer.pad_token_id, tokenizer.eos_token_id
 
@@ -156,7 +160,9 @@ class GR2Trainer(WeightedTrainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         x = dict(inputs); labels, w = x.pop("labels"), x.pop("weights")
         out = model(**x, logits_to_keep=labels.shape[1]+1, use_cache=False)
-        nll = F.cross_entropy(out.logits[:, :-1].float().transpose(1, 2), labels, reduction="none", ignore_index=-100)
+        logits = out.logits[:, :-1].float()
+        if undefined := getattr(self.accelerator.unwrap_model(model).config, "undefined_ids", None): logits = logits.index_fill(-1, torch.tensor(undefined, device=logits.device), -torch.inf)
+        nll = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none", ignore_index=-100)
         loss = self.weighted(nll, w, w.sum() if num_items_in_batch is None else num_items_in_batch)
         return (loss, out) if return_outputs else loss
 
@@ -178,8 +184,7 @@ def save_reranker(
     "Write a folder of safetensors and JSON, atomically."
     with atomic(path) as tmp:
         tmp.mkdir()
-        state = {k: v.to(dtype) for k, v in model.state_dict().items()} if dtype else None
-        model.save_pretrained(tmp, state_dict=state); tokenizer.save_pretrained(tmp)
+        (copy.deepcopy(model).to(dtype) if dtype else model).save_pretrained(tmp); tokenizer.save_pretrained(tmp)
         if sids is not None: save_json(sids.to_json(), tmp/"sids.json")
 
 def load_reranker(
@@ -187,10 +192,14 @@ def load_reranker(
 )->Reranker:
     "`CheckpointError` if the folder does not hold a re-ranker."
     p = pretrained(path)
-    try: model, tok = AutoModelForCausalLM.from_pretrained(p, dtype=torch.float32, local_files_only=True), AutoTokenizer.from_pretrained(p, local_files_only=True)
-    except (OSError, ValueError, KeyError, SafetensorError) as e: raise CheckpointError(f"{p} does not open as a causal LM with its tokenizer: {e}") from e
+    try:
+        model, info = AutoModelForCausalLM.from_pretrained(p, dtype=torch.float32, local_files_only=True, output_loading_info=True)
+        tok = AutoTokenizer.from_pretrained(p, local_files_only=True)
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as e: raise CheckpointError(f"{p} does not open as a causal LM with its tokenizer: {e}") from e
     if not getattr(model.config, "answer_format", None): raise CheckpointError(f"{p} is a language model, but no re-ranker: its config has no answer_format; call `prepare` and train it first")
-    fmt = PromptFormat(**model.config.answer_format)
+    if odd := [k for v in info.values() for k in v]: raise CheckpointError(f"{p}: weights and config do not belong together ({odd[0]} and {len(odd)-1} more)")
+    try: fmt = PromptFormat(**model.config.answer_format)
+    except TypeError as e: raise CheckpointError(f"{p}: its answer_format is of another version: {e}") from e
     sids = SemanticIds.from_json(load_json(p/"sids.json")) if (p/"sids.json").exists() else None
     missing = [t for t in control_tokens(fmt, sids) if t not in tok.get_vocab()]
     if missing or len(tok) > model.get_input_embeddings().num_embeddings: raise CheckpointError(f"{p}: tokenizer and model do not belong together ({'missing '+missing[0] if missing else f'{len(tok)} tokens, {model.get_input_embeddings().num_embeddings} embeddings'})")
@@ -232,6 +241,7 @@ def make_run(
             taught = teach(reqs[s], grader, fmt, cat)
             info[s] = encode_rows(taught, fmt, cat, tok)[1]                 # fails here, not in the middle of a training
             taught.to_parquet(str(tmp/f"{s}.parquet"))
+        lm.config.market = dict(name=market.name, items=len(market.items))
         save_reranker(lm, tok, tmp/"init", sids)
         save_json(info, tmp/"run.json")
     return info
@@ -243,4 +253,14 @@ def load_run(
     "One split of a run; `DataError` if the folder is not one."
     if split not in SPLITS: raise SettingError(f"split {split!r}: use one of {SPLITS}")
     load_json(Path(path)/"run.json")
+    if not (Path(path)/f"{split}.parquet").is_file(): raise DataError(f"{path} has no {split}.parquet; make the run again with `diffgr2 prepare`")
     return Dataset.from_parquet(str(Path(path)/f"{split}.parquet"), keep_in_memory=True)
+
+# %% ../nbs/20_gr2.ipynb #2f1e0631
+def check_market(
+    model, # of a re-ranker
+    market:Market, # whose items it is asked to rank
+):
+    "`CheckpointError` if the model was trained on another market."
+    made = getattr(model.config, "market", None)
+    if made and made != dict(name=market.name, items=len(market.items)): raise CheckpointError(f"this model was trained on {made['name']} with {made['items']:,} items, not on {market.name} with {len(market.items):,}: use its own data, or another model")

@@ -74,7 +74,7 @@ class BlockOutput(ModelOutput):
     sequences: torch.LongTensor = None # (B, P + max_new_tokens), padded after the end token
     responses: list = None # per row the response ids, up to and including the end token
     nfe: list = None # per row denoising forwards
-    forwards: list = None # per row forwards of any kind
+    forwards: list = None # per row forwards of any kind; equal to `nfe`, since prefill and commit passes are fused with denoising ones
     order: list = None # per row and response token the number of the forward that committed it, from 1
     width: float = None # mean number of query positions of a forward, padding excluded
     seconds: float = None # wall time of the whole batch
@@ -91,14 +91,13 @@ def _forward(model, cache, known, ids, layout, context, keep):
     return out.logits[:, -keep:].float(), known
 
 def _sample(logits, conf, arg, temperature, seeds):
-    "Tokens and their log-probabilities at the sampling temperature; greedy at 0. Noise belongs to the row, not to the batch."
+    "Tokens and their log-probabilities at the sampling temperature; greedy at 0. Noise is a function of the seeds."
     if temperature == 0: return arg, conf.log()
     lp = (logits/temperature).log_softmax(-1)
     noise = torch.stack([torch.rand(logits.shape[1:], generator=torch.Generator().manual_seed(s)) for s in seeds]).to(logits.device)
     tok = (lp-(-noise.clamp(1e-20, 1-1e-7).log()).log()).argmax(-1)             # Gumbel-max
     return tok, lp.gather(-1, tok[..., None])[..., 0]
 
-@torch.no_grad()
 def generate(
     model, # a converted model, or any causal LM with block_size=1
     input_ids, # (B, P) prompts, padded on either side
@@ -110,22 +109,26 @@ def generate(
     **kw, # settings of a new `BlockGenerationConfig`
 )->BlockOutput:
     "Decode in blocks. Greedy unless `temperature` > 0. Never returns the mask id, nor more than `max_new_tokens`. `SettingError` for settings that cannot work."
-    cfg = generation_config or BlockGenerationConfig(**kw)
     if generation_config is not None and kw: raise SettingError("give either generation_config or single settings")
-    n_new, eos, pad = cfg.max_new_tokens, model.config.eos_token_id, model.config.pad_token_id
-    eos = set(eos if isinstance(eos, list) else [eos])-{None}
+    was_training = model.training
+    try: return _generate(model.eval(), input_ids, attention_mask, generation_config or BlockGenerationConfig(**kw), streamer, stopping_criteria, constrain)
+    finally: model.train(was_training)
+
+@torch.no_grad()
+def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria, constrain):
+    n_new, pad = cfg.max_new_tokens, model.config.pad_token_id
+    eos = {e for c in (model.config, model.generation_config) for e in (c.eos_token_id if isinstance(c.eos_token_id, list) else [c.eos_token_id])}-{None}
     bd = BlockDiffusionConfig.of(model) if cfg.block_size != 1 or getattr(model.config, "block_diffusion", None) else None
     size = cfg.block_size or bd.block_size
     if size > n_new: raise SettingError(f"block size {size} is larger than the budget max_new_tokens={n_new}")
     context = bd.context if bd else "block"
-    mask_id, suppressed = (bd.mask_token_id, list(bd.suppressed)) if bd else (-1, [])
+    mask_id, suppressed = (bd.mask_token_id, list(bd.suppressed)) if bd else (-1, list(getattr(model.config, "undefined_ids", [])))
     if input_ids.numel() == 0 or input_ids.shape[1] == 0: raise RequestError("an empty prompt: there is nothing to condition on")
     if attention_mask is None: attention_mask = (input_ids != pad).long() if pad is not None else torch.ones_like(input_ids)
     if (attention_mask.sum(1) == 0).any(): raise RequestError("a row of the batch holds only padding")
-    check_length(model, int(attention_mask.sum(1).max())+n_new)
+    check_length(model, int(attention_mask.sum(1).max())+-(-n_new//size)*size)
     if streamer is not None and len(input_ids) > 1: raise SettingError("a streamer follows one request: use batch 1")
-    was_training, dev = model.training, input_ids.device
-    model.eval()
+    dev = input_ids.device
     pad = pad if pad is not None else next(iter(eos), 0)
     # prompts are fed padded on the left, so that the last column holds every row's last token
     order = attention_mask.bool().long().argsort(dim=1, stable=True)
@@ -133,28 +136,32 @@ def generate(
     N = len(ids)
     start, rows = att.sum(1), list(range(N))
     feed, feed_layout, known, cache = ids, prompt_layout(att), None, DynamicCache()
+    texts = [tuple(ids[i, att[i].bool()].tolist()) for i in range(N)]
+    noise = [(t, texts[:i].count(t)) for i, t in enumerate(texts)]           # sampling noise belongs to the request, wherever it stands in the batch
     done = torch.full((N, n_new), pad, device=dev); when = torch.zeros_like(done); lengths = [0]*N
     forwards, width, passes = [0]*N, 0, 0
-    trajs = [Trajectory(ids[i, att[i].bool()].tolist(), [], size, mask_id, [], describe_rule(cfg, size)) for i in range(N)] if cfg.record else None
+    trajs = [Trajectory(list(texts[i]), [], size, mask_id, [], describe_rule(cfg, size)) for i in range(N)] if cfg.record else None
     if streamer is not None: streamer.put(input_ids)
     t0 = time.perf_counter()
     for b, first in enumerate(range(0, n_new, size)):
         w = min(size, n_new-first)
         canvas = torch.full((len(rows), w), mask_id, device=dev)
         masked = torch.ones_like(canvas, dtype=torch.bool)
-        place = block_layout(start[rows], first, w, size, NOISY)
+        beyond = torch.full((len(rows), size-w), mask_id, device=dev)           # a canvas is always a full block, as in training; what lies beyond the budget is never committed
+        place = block_layout(start[rows], first, size, size, NOISY)
         step = 0
         while masked.any():
             parts = ([feed], [feed_layout]) if step == 0 else ([], [])
-            if w > 1: parts[0].append(canvas); parts[1].append(place)         # with blocks of one there is no canvas to look at
+            if size > 1: parts[0].append(torch.cat([canvas, beyond], 1)); parts[1].append(place)   # with blocks of one there is no canvas to look at
             q, lay = torch.cat(parts[0], 1), Layout.cat(*parts[1])
-            keep = w+1 if step == 0 and w > 1 else w
+            keep = size+1 if step == 0 and size > 1 else size
             logits, known = _forward(model, cache, known, q, lay, context, keep)
-            if w > 1:                                                          # drop the canvas from the cache
-                cache.crop(-w); known = Layout(*(x[:, :-w] for x in known))
+            if size > 1:                                                       # drop the canvas from the cache
+                cache.crop(-size); known = Layout(*(x[:, :-size] for x in known))
                 logits = logits[:, :-1]                                        # a canvas's last position predicts the next block: unused
             if suppressed: logits[..., suppressed] = -torch.inf
             if step > 0: logits = torch.cat([logits[:, :1], logits], 1)        # column 0 is committed already; keep columns aligned
+            logits = logits[:, :w]
             if constrain is not None:
                 for i, r in enumerate(rows):
                     allowed = constrain[r]([*done[r, :first].tolist(), *(None if m else t for t, m in zip(canvas[i].tolist(), masked[i].tolist()))]) if constrain[r] else {}
@@ -172,7 +179,7 @@ def generate(
             stalled = active & ~choose.any(1)
             if stalled.any(): choose = choose | (one(conf, ent, masked, cfg) & stalled[:, None])
             choose &= masked
-            tok, lp = _sample(logits, conf, arg, cfg.temperature, [seed_of(cfg.seed, r, b, step) for r in rows])
+            tok, lp = _sample(logits, conf, arg, cfg.temperature, [seed_of(cfg.seed, *noise[r], b, step) for r in rows])
             width += int(lay.valid[active].sum()); passes += int(active.sum())
             for i in active.nonzero().ravel().tolist():
                 r = rows[i]
@@ -206,7 +213,6 @@ def generate(
             feed, feed_layout, known = feed[keep_rows], feed_layout.rows(keep_rows), known.rows(keep_rows)
             rows = [rows[i] for i in keep_rows.tolist()]
     if streamer is not None: streamer.end()
-    model.train(was_training)
     responses = [done[r, :lengths[r]].tolist() for r in range(N)]
     for t, r in zip(trajs or [], responses): t.tokens = r
     return BlockOutput(torch.cat([input_ids, done], 1), responses, list(forwards), forwards, [when[r, :lengths[r]].tolist() for r in range(N)], width/max(passes, 1), time.perf_counter()-t0, trajs)

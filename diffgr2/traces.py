@@ -190,7 +190,7 @@ def read_llm(
     "Split a free text into reasoning and ranking; letters become slot names."
     head, _, tail = text.rpartition("RANKING:")
     if not head: head, tail = text, ""
-    letters = re.findall(r"\b([A-Z])\b", tail.split("\n")[0])
+    letters = re.findall(r"\b([A-Z])\b", tail.strip().split("\n")[0])
     slots = PromptFormat("slots", fmt.n)
     verdict = parse(RANK+"".join(f"<|{l}|>" for l in letters)+DONE if letters else "", request, slots)
     return " ".join(head.replace("<", "(").replace(">", ")").split()), verdict

@@ -60,13 +60,13 @@ def annotate(
     tokenizer, # of the model
     sids=None, # for the scheme "sids"
 )->Trajectory: # the same, with `faults` on every step
-    "Judge the draft ranking of every step."
+    "Judge the draft ranking of every step; as long as the end token is only drafted, the answer is still in the making."
     eos = tokenizer.eos_token
     for s in trajectory.steps:
         pieces = pieces_of([*trajectory.before(s), *s.draft], tokenizer)
-        over = eos in pieces
-        v = judge(pieces, request, fmt, sids, eos if over else None, partial=not over)
-        s.faults = None if v is None or (RANK not in pieces and not over) else v.kinds
+        ended = any(s.draft[j] == tokenizer.eos_token_id and c != trajectory.mask_token_id or j in s.committed and s.draft[j] == tokenizer.eos_token_id for j, c in enumerate(s.canvas))
+        v = judge(pieces, request, fmt, sids, eos, partial=not ended) if ended or RANK in pieces else None
+        s.faults = None if v is None else v.kinds
     return trajectory
 
 # %% ../nbs/12_trajectory.ipynb #76617b76

@@ -1,5 +1,5 @@
 "Small models of several architectures, and a tokenizer for them."
-import os
+import copy, os
 os.environ.setdefault("HF_HUB_OFFLINE", "1"); os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import pytest, torch
 from tokenizers import Tokenizer, models
@@ -18,7 +18,7 @@ def letters():
 def build(shape, seed=0, dtype=torch.float32):
     "An untrained model whose logits are spread out, so that argmaxes are clear."
     torch.manual_seed(seed)
-    m = AutoModelForCausalLM.from_config(SHAPES[shape])
+    m = AutoModelForCausalLM.from_config(copy.deepcopy(SHAPES[shape]))
     for p in m.parameters():
         if p.dim() > 1: p.data.mul_(4)
     m.generation_config.eos_token_id, m.generation_config.pad_token_id = 63, 62

@@ -52,12 +52,12 @@ def test_free_running_equality_in_float64(shape, prompts):
         assert generate(m, ids, att, max_new_tokens=14, tau=.4).responses == alone
 
 def test_sampling_does_not_depend_on_the_batch(prompts):
-    "3: the noise belongs to the row."
+    "3: the noise belongs to the request, wherever it stands."
     m, tok = converted("qwen3", dtype=torch.float64)
     ids, att = batch(prompts)
     kw = dict(max_new_tokens=12, tau=.4, temperature=1., seed=5)
-    a, b = generate(m, ids, att, **kw), generate(m, ids[:2], att[:2], **kw)
-    assert a.responses[:2] == b.responses and a.responses != generate(m, ids, att, **(kw | dict(seed=6))).responses
+    a, b = generate(m, ids, att, **kw), generate(m, ids.flip(0), att.flip(0), **kw)
+    assert a.responses == b.responses[::-1] and a.responses != generate(m, ids, att, **(kw | dict(seed=6))).responses
 
 @pytest.mark.parametrize("context", ["block", "causal"])
 def test_nothing_leaks(shape, context):
@@ -89,6 +89,24 @@ def test_every_decode_ends(rule, budget, prompts):
     assert out.sequences.shape[1] == ids.shape[1]+budget and not (out.sequences == tok.mask_token_id).any()
     assert all(len(r) <= budget for r in out.responses) and all(f <= budget for f in out.forwards)
     assert all(None not in t.commit_step() for t in out.trajectories)
+
+def test_two_rollouts_of_one_prompt_differ():
+    m, tok = converted("qwen3")
+    a, b = generate(m, torch.tensor([[1, 2, 3]]*2), max_new_tokens=12, tau=.4, temperature=1.).responses
+    assert a != b
+
+def test_several_end_tokens(prompts):
+    "1: a model with a list of end tokens keeps it, and stops at each of them."
+    free = generate(build("llama"), torch.tensor([[1, 2, 3]]), max_new_tokens=12, block_size=1).responses[0]
+    m = build("llama"); m.config.eos_token_id = m.generation_config.eos_token_id = [63, free[4]]
+    convert(m, letters(), 4)
+    assert m.config.eos_token_id == [63, free[4]] and generate(m, torch.tensor([[1, 2, 3]]), max_new_tokens=12, block_size=1).responses[0] == free[:free.index(free[4])+1]
+
+def test_the_last_block_is_a_full_canvas():
+    "5: also when blocks do not divide the budget, the model sees a full block, as in training."
+    m, tok = converted("qwen3", 8, dtype=torch.float64); x = torch.tensor([[1, 2, 3]])
+    a, b = (generate(m, x, max_new_tokens=n, tau=.0, record=True).trajectories[0].steps for n in (11, 16))
+    assert a[1].canvas == b[1].canvas[:3] and max(abs(p-q) for p, q in zip(a[1].confidence, b[1].confidence)) < 1e-6
 
 def test_end_token_stops_work():
     "6: right of the first end token everything is padding; no forward is spent there, and other rows go on."

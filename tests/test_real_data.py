@@ -76,4 +76,5 @@ def test_rerank_lines(models, tmp_path, capsys):
     assert main(["rerank", str(tmp_path/"in.jsonl")]) == 1                     # two lines could not be served
     a, b, c, d = map(json.loads, capsys.readouterr().out.splitlines())
     assert a["id"] == "x" and sorted(a["ranking"]) == sorted(q["candidates"]) and a["reasoning"] and a["forwards"] < a["tokens"] and a["valid"] in (True, False)
+    assert b["line"] == "not json" and c["id"] == "x"                        # whatever a request carries comes back
     assert b["kind"] == c["kind"] == "RequestError" and "pools of 10" in c["error"] and sorted(d["ranking"]) == sorted(q["candidates"])

@@ -134,8 +134,14 @@ def test_checkpoints_of_others(tmp_path):
     other = WORLDS["sids"][1]
     m2 = tiny_model(tok, fmt, width=32, layers=1); save_reranker(m2, other, tmp_path/"mixed")
     with pytest.raises(CheckpointError, match="belong together"): load_reranker(tmp_path/"mixed")
+    from diffgr2.gr2 import check_market
+    m.config.market = dict(name="beauty", items=12_101)
+    with pytest.raises(CheckpointError, match="trained on beauty"): check_market(m, MARKET)
+    save_reranker(tiny_model(tok, fmt, width=32, layers=2), tok, tmp_path/"deep")
+    (tmp_path/"deep"/"model.safetensors").write_bytes((tmp_path/"ok"/"model.safetensors").read_bytes())
+    with pytest.raises(CheckpointError, match="belong together"): load_reranker(tmp_path/"deep")
     (tmp_path/"ok"/"model.safetensors").write_bytes(b"broken")
-    with pytest.raises(DiffGR2Error): load_reranker(tmp_path/"ok")
+    with pytest.raises(CheckpointError): load_reranker(tmp_path/"ok")
 
 def test_folders_that_are_not_the_data(tmp_path):
     with pytest.raises(DataError, match="none of the known layouts"): load_beauty(tmp_path)
