@@ -6,6 +6,7 @@
 __all__ = ['FACTS', 'covisits', 'Retriever', 'check_pool_size', 'attributes', 'facts', 'requests']
 
 # %% ../nbs/02_retrieve.ipynb #84605888
+from collections import Counter
 from dataclasses import dataclass
 import numpy as np, scipy.sparse as sp
 from datasets import Dataset
@@ -102,7 +103,9 @@ def attributes(
     texts = [f"{t} {b}" for t, b in zip(market.items["title"][:], market.items["brand"][:])]
     try: tfidf = words.fit_transform(texts)
     except ValueError: tfidf = sp.csr_matrix((len(texts), 1))                # no title holds a word
-    return market.items["brand"][:], [frozenset(c) for c in market.items["categories"]], tfidf
+    cats = market.items["categories"][:]
+    n = Counter(c for cs in cats for c in set(cs))
+    return market.items["brand"][:], [frozenset(c for c in cs if n[c] <= len(cats)/2) for cs in cats], tfidf
 
 def facts(
     retriever:Retriever, # fitted without this user
@@ -114,11 +117,12 @@ def facts(
     "Everything that is known about the candidates at request time."
     brands, cats, tfidf = about
     n, cand, top = len(candidates), np.asarray(candidates)-1, max(max(scores, default=0), 1e-12)
-    if not history: return [[s/top, 0, 1, 0, float(p), 0, 0, 0] for s, p in zip(scores, retriever.popularity[cand])]
+    if not history: return [[s/top, 0, 1, 0, float(p), 0, 1, 0] for s, p in zip(scores, retriever.popularity[cand])]
     recent = np.asarray(history[::-1][:8])-1
     fwd, bwd = retriever.counts[recent][:, cand].toarray(), retriever.counts[cand][:, recent[:1]].toarray().T
     pop, pop_r = np.maximum(retriever.popularity[cand], 1), np.maximum(retriever.popularity[recent], 1)
-    brand = [0 if not brands[c] else 2 if brands[c] == brands[recent[0]] else int(brands[c] in {brands[i] for i in recent}) for c in cand]
+    had = {brands[i] for i in recent}
+    brand = [1 if not brands[c] else 3 if brands[c] == brands[recent[0]] else 2 if brands[c] in had else int("" in had) for c in cand]
     shared = [len(cats[c] & cats[recent[0]])/max(len(cats[c]), len(cats[recent[0]]), 1) for c in cand]
     cols = np.asarray(scores)/top, fwd[0]/pop_r[0], (fwd[0]+1)/(bwd[0]+1), (fwd/np.sqrt(pop*pop_r[:, None])).sum(0), retriever.popularity[cand], (tfidf[recent]@tfidf[cand].T).toarray().max(0), brand, shared
     return np.round(np.stack([np.broadcast_to(c, n) for c in cols], 1).astype(float), 4).tolist()

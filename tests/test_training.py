@@ -61,3 +61,22 @@ def test_same_seed_same_weights(world, tmp_path):
 def test_settings():
     from diffgr2.core import SettingError
     with pytest.raises(SettingError, match="copies"): CFTConfig("x", copies=3, use_cpu=True)
+
+def _process(rank, port, stage, out, batch, world):
+    "One of two processes that share a training over gloo."
+    import os
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), OMP_NUM_THREADS="1", ACCELERATE_USE_CPU="true", HF_HUB_OFFLINE="1")
+    torch.set_num_threads(1)
+    t = trainer(stage, world, f"{out}/two", max_steps=2, per_device_train_batch_size=batch)
+    t.train()
+    if rank == 0: torch.save(weights(t), f"{out}/weights.pt")
+
+@pytest.mark.parametrize("stage", ["ar", "cft"])
+def test_two_processes_equal_one(stage, world, tmp_path):
+    "Two processes of batch 4 take the same steps as one of batch 8."
+    import socket
+    one = trainer(stage, world, tmp_path/"one", max_steps=2, per_device_train_batch_size=8)
+    one.train()
+    with socket.socket() as s: s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]
+    torch.multiprocessing.spawn(_process, (port, stage, str(tmp_path), 4, world), nprocs=2)
+    assert torch.allclose(weights(one), torch.load(tmp_path/"weights.pt", weights_only=True), atol=2e-4)
