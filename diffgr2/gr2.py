@@ -22,7 +22,7 @@ from .data import Market, toy_market
 from .prompts import (Catalogue, PromptFormat, RANK, added_tokens, check_request, control_tokens, defuse, encode_prompt, fit_levels, response_text)
 from .retrieve import FACTS, requests
 from .sids import SemanticIds
-from .traces import GRADES, Grader, PHRASES, teach
+from .traces import GRADES, Grader, NOTHING, PHRASES, teach
 
 # %% ../nbs/20_gr2.ipynb #d3ff4390
 CHAT = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -42,7 +42,7 @@ def train_tokenizer(
     t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(words, "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
     t.decoder = decoders.ByteLevel()
     levels = [f" {f}{l}" for f in FACTS for l in range(10)]
-    said = [f" {p}" for two in PHRASES.values() for ph in two for p in ph.split()]+[f" {g}" for g in GRADES]
+    said = [f" {p}" for two in [*PHRASES.values(), (NOTHING, "but")] for ph in two for p in ph.split()]+[f" {g}" for g in GRADES]
     t.train_from_iterator([defuse(x, live) for x in texts]+[" ".join([""]+[w.strip() for w in levels+said])]*2000,
         trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()), show_progress=False))
     tok = PreTrainedTokenizerFast(tokenizer_object=t, eos_token="<|eos|>", pad_token="<|pad|>", chat_template=CHAT, clean_up_tokenization_spaces=False)

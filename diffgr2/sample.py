@@ -98,6 +98,21 @@ def _sample(logits, conf, arg, temperature, seeds):
     tok = (lp-(-noise.clamp(1e-20, 1-1e-7).log()).log()).argmax(-1)             # Gumbel-max
     return tok, lp.gather(-1, tok[..., None])[..., 0]
 
+def _restrict(logits, constraint, before, canvas, masked):
+    "Leave only allowed ids at the canvas positions that a constraint speaks about; `logits` (width, vocabulary) in place."
+    allowed = constraint(before+[None if m else t for t, m in zip(canvas, masked)]) if constraint else {}
+    for j, ids in allowed.items():
+        if 0 <= j-len(before) < len(canvas):
+            keep = torch.tensor(sorted(ids), device=logits.device); v = logits[j-len(before), keep].clone()
+            logits[j-len(before)] = -torch.inf; logits[j-len(before), keep] = v
+
+def _record(block, first, canvas, draft, masked, choose, p, conf, ent, lp, top, forwards, seconds):
+    "One row's step for its trajectory."
+    best, c = p.topk(min(top, p.shape[-1])), choose.nonzero().ravel().tolist()
+    open_only = lambda values, default: [v if m else default for v, m in zip(values.tolist(), masked.tolist())]
+    return Step(block, first, canvas.tolist(), draft.tolist(), open_only(conf, 1.), open_only(ent, 0.), open_only(best.indices, []), open_only(best.values, []), c, lp[c].tolist(), forwards, seconds)
+
+# %% ../nbs/13_sample.ipynb #afc503e2
 def generate(
     model, # a converted model, or any causal LM with block_size=1
     input_ids, # (B, P) prompts, padded on either side
@@ -162,13 +177,7 @@ def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria
             if suppressed: logits[..., suppressed] = -torch.inf
             if step > 0: logits = torch.cat([logits[:, :1], logits], 1)        # column 0 is committed already; keep columns aligned
             logits = logits[:, :w]
-            if constrain is not None:
-                for i, r in enumerate(rows):
-                    allowed = constrain[r]([*done[r, :first].tolist(), *(None if m else t for t, m in zip(canvas[i].tolist(), masked[i].tolist()))]) if constrain[r] else {}
-                    for j, ok in allowed.items():
-                        if first <= j < first+w:
-                            keep_ids = torch.tensor(sorted(ok), device=dev); v = logits[i, j-first, keep_ids].clone()
-                            logits[i, j-first] = -torch.inf; logits[i, j-first, keep_ids] = v
+            for i, r in enumerate(rows if constrain else []): _restrict(logits[i], constrain[r], done[r, :first].tolist(), canvas[i].tolist(), masked[i].tolist())
             p = logits.softmax(-1)
             conf, arg = p.max(-1)
             ent = torch.special.entr(p).sum(-1) if trajs or cfg.rule == "entropy" else conf
@@ -185,14 +194,9 @@ def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria
                 r = rows[i]
                 forwards[r] += 1
                 when[r, first:first+w][choose[i]] = forwards[r]
-                if trajs:
-                    k = min(cfg.top, p.shape[-1]); top = p[i].topk(k)
-                    m = masked[i].tolist(); c = choose[i].nonzero().ravel().tolist()
-                    trajs[r].steps.append(Step(b, first, canvas[i].tolist(), draft[i].tolist(), [x if y else 1. for x, y in zip(conf[i].tolist(), m)], [x if y else 0. for x, y in zip(ent[i].tolist(), m)],
-                        [x if y else [] for x, y in zip(top.indices.tolist(), m)], [x if y else [] for x, y in zip(top.values.tolist(), m)], c, lp[i, c].tolist(), forwards[r], time.perf_counter()-t0))
+                if trajs: trajs[r].steps.append(_record(b, first, canvas[i], draft[i], masked[i], choose[i], p[i], conf[i], ent[i], lp[i], cfg.top, forwards[r], time.perf_counter()-t0))
             canvas = torch.where(choose, tok, canvas); masked = masked & ~choose
-            ends = torch.zeros_like(masked)
-            for e in eos: ends |= (canvas == e) & ~masked
+            ends = ~masked & torch.isin(canvas, torch.tensor(sorted(eos), device=dev))
             after = (ends.long().cumsum(1)-ends.long()) > 0                    # right of the first committed end token
             canvas = canvas.masked_fill(after, pad); masked = masked & ~after
             if streamer is not None and hasattr(streamer, "put_draft"): streamer.put_draft(draft[0].cpu())

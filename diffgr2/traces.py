@@ -75,7 +75,7 @@ PHRASES = dict( # fact -> (phrase for a high level, phrase for a low level)
     score=("scores high", "scores low"), follow=("often follows", "rarely follows"), after=("comes after", "comes before"), lift=("links well", "links poorly"), popular=("is popular", "is rare"),
     title=("sounds similar", "sounds different"), brand=("shares brand", "changes brand"), category=("shares category", "changes category"))
 
-NOTHING = "is ordinary"
+NOTHING = "is fair"
 
 def holds(
     fact:str, # one of `FACTS`
