@@ -154,7 +154,7 @@ def ladder(
         if stage == "naive": convert(r.model, r.tokenizer)
         check_market(r.model, market)
         cat = Catalogue.of(market, r.tokenizer, r.sids)
-        for tau in ([None] if stage == "ar" else taus):
+        for tau in ([None] if stage == "ar" else taus[:1] if stage == "naive" else taus):
             cfg = BlockGenerationConfig(max_new_tokens=r.fmt.max_response, block_size=1) if stage == "ar" else BlockGenerationConfig(max_new_tokens=r.fmt.max_response, tau=tau)
             mine = spaced(reqs, naive) if stage == "naive" else reqs
             what = dict(model=fingerprint(run/("ar" if stage == "naive" else stage)), n=len(mine), tau=tau, budget=cfg.max_new_tokens)
