@@ -112,7 +112,6 @@ class CFTTrainer(WeightedTrainer):
     def __init__(self, model, args, tokenizer, **kw):
         self.bd = BlockDiffusionConfig.of(model)
         super().__init__(model, args, processing_class=tokenizer, data_collator=lambda rows: collate_blocks(rows, tokenizer.pad_token_id, self.bd.block_size, args.reasoning_weight, args.answer_weight, args.pad_weight), **kw)
-        self.model_accepts_loss_kwargs = True
     def masks(self, index, blocks):
         "(copies, B, R) bool. Evaluation has a noise of its own that never changes."
         epoch = self.epoch()

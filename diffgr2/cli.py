@@ -13,15 +13,14 @@ import numpy as np, torch
 from tqdm.auto import tqdm
 from .cft import CFTConfig, CFTTrainer
 from .convert import convert
-from .core import CheckpointError, DiffGR2Error, RequestError, SettingError, load_json, merge_rows, save_json
-from .data import LOADERS, fetch_movielens, load_market, load_movielens, train_part
+from .core import CheckpointError, DiffGR2Error, RequestError, SettingError, atomic, load_json, merge_rows, save_json
+from .data import LOADERS, load_market, load_movielens, train_part
 from .evaluate import block_cost, costs, keep_answers, kept_answers, race, rerank, row, table
+from .gr2 import GR2Config, GR2Trainer, Reranker, SPLITS, check_market, encode_rows, load_reranker, load_run, make_run, save_reranker
 from .metrics import ratio
-from .gr2 import check_market, GR2Config, GR2Trainer, Reranker, SPLITS, encode_rows, load_reranker, load_run, make_run, save_reranker
 from .prompts import Catalogue, check_request
-from .retrieve import Retriever, attributes, facts, requests
+from .retrieve import FOLDS, Retriever, attributes, facts, fold_fit, requests
 from .sample import RULES, BlockGenerationConfig
-from .trajectory import save_trajectories
 
 # %% ../nbs/50_cli.ipynb #24de851a
 def pretty(
@@ -84,8 +83,7 @@ def fingerprint(folder)->str:
 
 def settle(run, steps, a):
     "Checkpoints belong to one set of settings and one parent model: refuse to resume from others."
-    parent = run/("init" if a.stage == "ar" else "ar")/"model.safetensors"
-    asked = {k: v for k, v in vars(a).items() if k not in ("fn", "path", "run", "command", "restart")} | dict(parent=fingerprint(parent.parent))
+    asked = {k: v for k, v in vars(a).items() if k not in ("fn", "path", "run", "command", "restart")} | dict(parent=fingerprint(run/("init" if a.stage == "ar" else "ar")))
     if a.restart and steps.exists(): shutil.rmtree(steps)
     if any(steps.glob("checkpoint-*")) and (had := load_json(steps/"settings.json")) != asked:
         raise SettingError(f"{steps} holds checkpoints of other settings ({', '.join(k for k in asked if had.get(k) != asked[k])}): give the same, or --restart to begin again")
@@ -137,7 +135,6 @@ def ladder(
     path=None, # where the data lies
     naive:int=128, # requests for the untrained stage: all it can do is fail, slowly
     progress:bool=True, # show bars
-    answers:dict=None, # filled with each stage's answers, for a closer look
 )->list: # rows
     "Decode every stage and put the rows together."
     run = Path(run); info = load_json(run/"run.json"); reqs = load_run(run, split)
@@ -149,19 +146,19 @@ def ladder(
         if stage in ("floor", "teacher"):
             rk = [list(range(info["n"]))]*len(reqs) if stage == "floor" else reqs["ranking"][:]
             rows.append(row(rk, reqs, **(ident | dict(stage=stage)))|here); continue
-        if not (run/("ar" if stage == "naive" else stage)).is_dir(): raise CheckpointError(f"{run} has no stage {stage!r} yet: diffgr2 train {'ar' if stage == 'naive' else stage} {run}")
-        r = load_reranker(run/("ar" if stage == "naive" else stage))
+        folder = run/("ar" if stage == "naive" else stage)
+        if not folder.is_dir(): raise CheckpointError(f"{run} has no stage {stage!r} yet: diffgr2 train {folder.name} {run}")
+        r, weights = load_reranker(folder), fingerprint(folder)
         if stage == "naive": convert(r.model, r.tokenizer)
         check_market(r.model, market)
         cat = Catalogue.of(market, r.tokenizer, r.sids)
         for tau in ([None] if stage == "ar" else taus[:1] if stage == "naive" else taus):
             cfg = BlockGenerationConfig(max_new_tokens=r.fmt.max_response, block_size=1) if stage == "ar" else BlockGenerationConfig(max_new_tokens=r.fmt.max_response, tau=tau)
             mine = spaced(reqs, naive) if stage == "naive" else reqs
-            what = dict(model=fingerprint(run/("ar" if stage == "naive" else stage)), n=len(mine), tau=tau, budget=cfg.max_new_tokens)
+            what = dict(model=weights, n=len(mine), tau=tau, budget=cfg.max_new_tokens)
             file = run/"answers"/f"{split}-{stage}-{tau}.json"
             ans = kept_answers(file, mine, r, **what)
             if ans is None: ans = rerank(r, mine, cat, cfg, batch, progress=progress); keep_answers(ans, file, **what)
-            if answers is not None: answers[stage, tau] = ans
             rk = [x.verdict.ranking for x in ans]
             if stage == "ar": ar = rk
             base = ar and [ar[k] for k in where(len(reqs), len(mine))]
@@ -184,7 +181,8 @@ def evaluate(a):
     out = Path(a.out); name = rows[0]["dataset"]+("" if a.split == "test" else f"-{a.split}")+("-limit" if a.limit else "")   # a look never replaces a result
     every = merge_rows(out/f"{name}.json", rows)
     text = f"# {name}\n\n{table(every)}\n\n{costs(every)}\n"
-    (out/f"{name}.md").write_text(text, encoding="utf-8"); print(text)
+    with atomic(out/f"{name}.md") as tmp: tmp.write_text(text, encoding="utf-8")
+    print(text)
 
 # %% ../nbs/50_cli.ipynb #9e9cdd8b
 def serve(
@@ -202,7 +200,7 @@ def serve(
     place = {u: k for k, u in enumerate(market.sequences["user"][:])}
     def without(user):
         "The fit that leaves out a known user's fold, as in training; everything for a stranger."
-        return full if user not in place else full.without([train[u] for u in range(place[user] % 5, len(train), 5)])
+        return full if user not in place else fold_fit(full, train, place[user] % FOLDS)
     without = functools.lru_cache(16)(without)
     def read(line):
         try: q = json.loads(line)

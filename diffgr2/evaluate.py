@@ -13,11 +13,10 @@ from pathlib import Path
 import numpy as np, torch
 from tqdm.auto import tqdm
 from transformers import DynamicCache
-from .convert import BlockDiffusionConfig
 from .core import RequestError, load_json, save_json
 from .gr2 import Reranker
 from .metrics import METRICS, accuracy, difference, fault_rates, interval, ratio, tokens_per_forward
-from .prompts import FAULTS, Catalogue, RANK, check_request, encode_prompt, parse, prompt_text
+from .prompts import FAULTS, Catalogue, RANK, check_request, encode_prompt, parse
 from .sample import BlockGenerationConfig, UsedNames, describe_rule, generate
 from .trajectory import annotate
 

@@ -143,6 +143,9 @@ class GR2Config(TrainingArguments):
 
 class WeightedTrainer(Trainer):
     "A `Trainer` whose loss is a weighted sum over tokens, divided by the weighted token count of the global batch."
+    def __init__(self, *args, **kw):
+        super().__init__(*args, **kw)
+        self.model_accepts_loss_kwargs = True                               # the losses below already average over accumulation steps
     def _get_num_items_in_batch(self, batch_samples, device):
         n = sum(b["weights"].sum() for b in batch_samples).to(device)
         return self.accelerator.gather(n).sum() if self.args.world_size > 1 else n
@@ -156,7 +159,6 @@ class GR2Trainer(WeightedTrainer):
     "Supervised fine-tuning on teacher traces."
     def __init__(self, model, args, tokenizer, **kw):
         super().__init__(model, args, processing_class=tokenizer, data_collator=lambda rows: collate(rows, tokenizer.pad_token_id, args.reasoning_weight, args.answer_weight), **kw)
-        self.model_accepts_loss_kwargs = True                               # the loss below already averages over accumulation steps
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         x = dict(inputs); labels, w = x.pop("labels"), x.pop("weights")
         out = model(**x, logits_to_keep=labels.shape[1]+1, use_cache=False)

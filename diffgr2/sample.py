@@ -148,7 +148,7 @@ def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria
     # prompts are fed padded on the left, so that the last column holds every row's last token
     order = attention_mask.bool().long().argsort(dim=1, stable=True)
     ids, att = input_ids.gather(1, order), attention_mask.gather(1, order)
-    N = len(ids)
+    N, end_ids = len(ids), torch.tensor(sorted(eos), device=dev)
     start, rows = att.sum(1), list(range(N))
     feed, feed_layout, known, cache = ids, prompt_layout(att), None, DynamicCache()
     texts = [tuple(ids[i, att[i].bool()].tolist()) for i in range(N)]
@@ -188,7 +188,7 @@ def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria
             stalled = active & ~choose.any(1)
             if stalled.any(): choose = choose | (one(conf, ent, masked, cfg) & stalled[:, None])
             choose &= masked
-            tok, lp = _sample(logits, conf, arg, cfg.temperature, [seed_of(cfg.seed, *noise[r], b, step) for r in rows])
+            tok, lp = _sample(logits, conf, arg, cfg.temperature, [seed_of(cfg.seed, *noise[r], b, step) for r in rows] if cfg.temperature > 0 else None)
             width += int(lay.valid[active].sum()); passes += int(active.sum())
             for i in active.nonzero().ravel().tolist():
                 r = rows[i]
@@ -196,7 +196,7 @@ def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria
                 when[r, first:first+w][choose[i]] = forwards[r]
                 if trajs: trajs[r].steps.append(_record(b, first, canvas[i], draft[i], masked[i], choose[i], p[i], conf[i], ent[i], lp[i], cfg.top, forwards[r], time.perf_counter()-t0))
             canvas = torch.where(choose, tok, canvas); masked = masked & ~choose
-            ends = ~masked & torch.isin(canvas, torch.tensor(sorted(eos), device=dev))
+            ends = ~masked & torch.isin(canvas, end_ids)
             after = (ends.long().cumsum(1)-ends.long()) > 0                    # right of the first committed end token
             canvas = canvas.masked_fill(after, pad); masked = masked & ~after
             if streamer is not None and hasattr(streamer, "put_draft"): streamer.put_draft(draft[0].cpu())
