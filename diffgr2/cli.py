@@ -13,7 +13,7 @@ import numpy as np, torch
 from tqdm.auto import tqdm
 from .cft import CFTConfig, CFTTrainer
 from .convert import convert
-from .core import CheckpointError, DiffGR2Error, RequestError, SettingError, atomic, load_json, merge_rows, save_json
+from .core import CheckpointError, DiffGR2Error, RequestError, SettingError, atomic, keep_memory, load_json, merge_rows, save_json
 from .data import LOADERS, load_market, load_movielens, train_part
 from .evaluate import block_cost, costs, keep_answers, kept_answers, race, rerank, row, table
 from .gr2 import GR2Config, GR2Trainer, Reranker, SPLITS, check_market, encode_rows, load_reranker, load_run, make_run, save_reranker
@@ -99,6 +99,7 @@ def prepare_run(a):
     print(json.dumps(info, indent=1))
 
 def train(a):
+    keep_memory()
     run = Path(a.run); info = load_json(run/"run.json")
     r = load_reranker(run/("init" if a.stage == "ar" else "ar"))
     cat = Catalogue.of(load_market(info["dataset"], a.path), r.tokenizer, r.sids)
@@ -203,16 +204,17 @@ def serve(
         return full if user not in place else fold_fit(full, train, place[user] % FOLDS)
     without = functools.lru_cache(16)(without)
     def read(line):
-        try: q = json.loads(line)
-        except ValueError as e: raise RequestError(f"not JSON: {e}") from e
-        if not isinstance(q, dict): raise RequestError("a request is a JSON object with history and candidates")
-        check_request(q, reranker.fmt, cat)
-        fit = without(q.get("user"))
-        return q, q | dict(facts=facts(fit, about, q["history"], q["candidates"], fit.score(q["history"], q["candidates"]) if q["history"] else [0.]*len(q["candidates"])))
-    def echo(line):
-        try: q = json.loads(line)
-        except ValueError: q = None
-        return q if isinstance(q, dict) else dict(line=line.rstrip("\n")[:200])
+        "A request without and with its facts, or what to answer instead."
+        q = None
+        try:
+            try: q = json.loads(line)
+            except ValueError as e: raise RequestError(f"not JSON: {e}") from e
+            if not isinstance(q, dict): raise RequestError("a request is a JSON object with history and candidates")
+            check_request(q, reranker.fmt, cat)
+            if isinstance(q.get("user"), (list, dict)): raise RequestError("user is the id of one user")
+            fit = without(q.get("user"))
+            return q, q | dict(facts=facts(fit, about, q["history"], q["candidates"], fit.score(q["history"], q["candidates"]) if q["history"] else [0.]*len(q["candidates"])))
+        except DiffGR2Error as e: return (q if isinstance(q, dict) else dict(line=line.rstrip("\n")[:200])) | dict(error=str(e), kind=type(e).__name__)
     def flush(group):
         ok = [g for g in group if not isinstance(g, dict)]
         ans = iter(rerank(reranker, [g[1] for g in ok], cat, cfg, batch, constrained) if ok else [])
@@ -224,8 +226,7 @@ def serve(
     group = []
     for line in lines:
         if not line.strip(): continue
-        try: group.append(read(line))
-        except DiffGR2Error as e: group.append(echo(line)|dict(error=str(e), kind=type(e).__name__))
+        group.append(read(line))
         if len(group) == batch: yield from flush(group); group = []
     if group: yield from flush(group)
 

@@ -4,10 +4,10 @@
 
 # %% auto #0
 __all__ = ['ROW_KEY', 'DiffGR2Error', 'DataError', 'RequestError', 'CheckpointError', 'SettingError', 'seed_of', 'atomic',
-           'save_json', 'load_json', 'merge_rows', 'pretrained']
+           'save_json', 'load_json', 'merge_rows', 'pretrained', 'keep_memory']
 
 # %% ../nbs/00_core.ipynb #2b86b587
-import contextlib, hashlib, json, os, tempfile
+import contextlib, ctypes, hashlib, json, os, sys, tempfile
 from importlib.resources import files
 from pathlib import Path
 import numpy as np
@@ -81,3 +81,12 @@ def pretrained(
         if (p/"config.json").is_file(): return p
     have = sorted(p.parent.name for p in shipped.glob("*/config.json"))
     raise CheckpointError(f"no checkpoint {name!r}: give a folder that holds config.json, or one of {have}")
+
+# %% ../nbs/00_core.ipynb #e8884b5a
+def keep_memory():
+    "Linux with glibc: let the allocator keep freed memory for the next step. Does nothing elsewhere."
+    if sys.platform != "linux": return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None: return                                              # another C library
+    M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
+    for option, value in ((M_MMAP_MAX, 0), (M_TRIM_THRESHOLD, 2**31-1), (M_TOP_PAD, 2**28)): mallopt(option, value)

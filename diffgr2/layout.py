@@ -36,14 +36,14 @@ def prompt_layout(
 
 def block_layout(
     start, # (B,) position of the response's first token
-    first, # index of the first token within the response: a number, or (B,) one a row
+    first:int, # index of the first token within the response
     width:int, # number of tokens
     block_size:int, # for the block index
     kind:int, # CLEAN or NOISY
     copy:int=0, # number of the noisy copy
 )->Layout:
     "Places of `width` response tokens."
-    i = torch.as_tensor(first, device=start.device).expand(len(start))[:, None]+torch.arange(width, device=start.device)
+    i = torch.arange(first, first+width, device=start.device).expand(len(start), -1)
     block = i//block_size
     canvas = block+copy*(1 << 20) if kind == NOISY else torch.full_like(i, -1)
     return Layout(torch.full_like(i, kind), block, start[:, None]+i, canvas, torch.ones_like(i, dtype=torch.bool))

@@ -71,10 +71,10 @@ def test_demo(capsys):
 def test_rerank_lines(models, tmp_path, capsys):
     q = requests(FILMS, "test", limit=60)[0][0]
     good = dict(id="x", history=q["history"], candidates=q["candidates"])
-    lines = [json.dumps(good), "not json", json.dumps(good | dict(candidates=q["candidates"][:3])), json.dumps(dict(id="new user", history=[], candidates=q["candidates"])), ""]
+    lines = [json.dumps(good), "not json", json.dumps(good | dict(candidates=q["candidates"][:3])), json.dumps(dict(id="new user", history=[], candidates=q["candidates"])), json.dumps(good | dict(user=[1])), ""]
     (tmp_path/"in.jsonl").write_text("\n".join(lines))
-    assert main(["rerank", str(tmp_path/"in.jsonl")]) == 1                     # two lines could not be served
-    a, b, c, d = map(json.loads, capsys.readouterr().out.splitlines())
+    assert main(["rerank", str(tmp_path/"in.jsonl")]) == 1                     # three lines could not be served
+    a, b, c, d, e = map(json.loads, capsys.readouterr().out.splitlines())
     assert a["id"] == "x" and sorted(a["ranking"]) == sorted(q["candidates"]) and a["reasoning"] and a["forwards"] < a["tokens"] and a["valid"] in (True, False)
     assert b["line"] == "not json" and c["id"] == "x"                        # whatever a request carries comes back
-    assert b["kind"] == c["kind"] == "RequestError" and "pools of 10" in c["error"] and sorted(d["ranking"]) == sorted(q["candidates"])
+    assert b["kind"] == c["kind"] == e["kind"] == "RequestError" and "pools of 10" in c["error"] and sorted(d["ranking"]) == sorted(q["candidates"])
