@@ -44,14 +44,14 @@ def models(): return {s: load_reranker(f"movielens-{s}") for s in ("ar", "cft")}
 
 @needs_films
 def test_shipped_models_rank_real_requests(models):
-    "Most answers are permutations; the diffusion model needs a third of the forwards or fewer."
+    "Most answers are permutations; the diffusion model needs a quarter of the forwards or fewer."
     test, _ = requests(FILMS, "test"); some = test.select(range(0, len(test), 16))
     out = {}
     for s, r in models.items():
         cfg = BlockGenerationConfig(max_new_tokens=r.fmt.max_response, block_size=1 if s == "ar" else None)
         out[s] = rerank(r, some, Catalogue.of(FILMS, r.tokenizer), cfg)
-        assert np.mean([a.verdict.valid for a in out[s]]) >= dict(ar=.95, cft=.8)[s]
-    assert sum(a.forwards for a in out["ar"]) >= 3*sum(a.forwards for a in out["cft"])
+        assert np.mean([a.verdict.valid for a in out[s]]) >= dict(ar=.95, cft=.9)[s]
+    assert sum(a.forwards for a in out["ar"]) >= 4*sum(a.forwards for a in out["cft"])
 
 @needs_films
 def test_batched_equals_single(models):
