@@ -9,7 +9,7 @@ __all__ = ['block_noise', 'collate_blocks', 'block_forward', 'CFTConfig', 'CFTTr
 from dataclasses import dataclass, field
 import torch
 from torch.nn import functional as F
-from .convert import BlockDiffusionConfig, check_length, convert
+from .convert import BlockDiffusionConfig, check_length
 from .core import SettingError, seed_of
 from .gr2 import GR2Config, WeightedTrainer, collate
 from .layout import additive, attends, training_layout
@@ -61,7 +61,7 @@ def block_forward(
     "One forward over `[prompt + clean | noisy …]`, the logits aligned with the tokens they predict."
     bare = bare or model
     bd, P = BlockDiffusionConfig.of(bare), prompt_mask.shape[1]
-    B, R, copies, size = len(ids), ids.shape[1]-P, len(canvases), bd.block_size
+    R, copies, size = ids.shape[1]-P, len(canvases), bd.block_size
     lay = training_layout(prompt_mask, R, size, copies)
     if real is not None: lay = lay._replace(valid=torch.cat([lay.valid[:, :P], real.repeat(1, 1+copies)], 1))
     check_length(bare, int(prompt_mask.sum(1).max())+R)
@@ -70,7 +70,7 @@ def block_forward(
     keep = torch.cat([starts, torch.arange(P+R, x.shape[1])]).to(ids.device)
     out = model(input_ids=x, attention_mask=additive(attends(lay, lay, bd.context), bare.dtype), position_ids=lay.position, logits_to_keep=keep, use_cache=False).logits
     out = out.index_fill(-1, torch.tensor(bd.suppressed, device=ids.device), -torch.inf)
-    first, rest = out[:, None, :len(starts)], out[:, len(starts):len(starts)+copies*R].unflatten(1, (copies, R//size, size))
+    first, rest = out[:, None, :len(starts)], out[:, len(starts):].unflatten(1, (copies, R//size, size))
     return torch.cat([first[:, :, :, None].expand(-1, copies, -1, 1, -1), rest[:, :, :, :-1]], 3).flatten(2, 3)     # shift right inside every block
 
 # %% ../nbs/21_cft.ipynb #e5e8c97e

@@ -10,7 +10,6 @@ __all__ = ['ROW_KEY', 'DiffGR2Error', 'DataError', 'RequestError', 'CheckpointEr
 import contextlib, ctypes, hashlib, json, os, sys, tempfile
 from importlib.resources import files
 from pathlib import Path
-import numpy as np
 
 # %% ../nbs/00_core.ipynb #2df5d56a
 class DiffGR2Error(Exception): "Base class of every error that diffgr2 raises on purpose."

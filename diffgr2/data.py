@@ -7,13 +7,13 @@ __all__ = ['BEAUTY', 'MOVIELENS', 'GENRES', 'RECBOLE', 'LOADERS', 'Market', 'spl
            'cache_dir', 'fetch_movielens', 'load_movielens', 'toy_market', 'load_market']
 
 # %% ../nbs/01_data.ipynb #80bd6ddc
-import ast, gzip, html, io, json, os, subprocess, sys, zipfile
+import ast, gzip, html, json, os, subprocess, sys, zipfile
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 import numpy as np
 from datasets import Dataset
-from .core import DataError, RequestError, SettingError
+from .core import DataError, SettingError
 
 # %% ../nbs/01_data.ipynb #16d93a1f
 @dataclass(frozen=True)

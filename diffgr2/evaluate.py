@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from transformers import DynamicCache
 from .core import RequestError, load_json, save_json
 from .gr2 import Reranker
-from .metrics import METRICS, accuracy, difference, fault_rates, interval, ratio, tokens_per_forward
+from .metrics import accuracy, difference, fault_rates, interval, ratio, tokens_per_forward
 from .prompts import FAULTS, Catalogue, RANK, check_request, encode_prompt, parse
 from .sample import BlockGenerationConfig, UsedNames, describe_rule, generate
 from .trajectory import annotate

@@ -18,8 +18,8 @@ from safetensors import SafetensorError
 from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Trainer, TrainingArguments
 from .core import CheckpointError, DataError, RequestError, SettingError, atomic, load_json, pretrained, save_json
-from .data import Market, toy_market
-from .prompts import (Catalogue, PromptFormat, RANK, added_tokens, check_request, control_tokens, defuse, encode_prompt, fit_levels, response_text)
+from .data import Market
+from .prompts import (Catalogue, PromptFormat, RANK, check_request, control_tokens, defuse, encode_prompt, fit_levels, response_text)
 from .retrieve import FACTS, requests
 from .sids import SemanticIds
 from .traces import GRADES, Grader, NOTHING, PHRASES, teach

@@ -8,7 +8,6 @@ __all__ = ['PROMPT', 'CLEAN', 'NOISY', 'Layout', 'prompt_layout', 'block_layout'
 # %% ../nbs/11_layout.ipynb #0ec43db5
 from typing import NamedTuple
 import torch
-from .convert import CONTEXTS
 from .core import SettingError
 
 # %% ../nbs/11_layout.ipynb #24e4d8fd

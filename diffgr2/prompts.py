@@ -11,9 +11,8 @@ __all__ = ['SLOTS', 'THINK', 'RANK', 'DONE', 'SCHEMES', 'SYSTEM', 'FAULTS', 'Pro
 import re, unicodedata
 from dataclasses import asdict, dataclass, field
 import numpy as np
-from .core import CheckpointError, RequestError, SettingError
-from .data import Market, toy_market
-from .retrieve import FACTS, check_pool_size, requests
+from .core import RequestError, SettingError
+from .retrieve import FACTS, check_pool_size
 from .sids import SID_BEGIN, SID_END, SemanticIds
 
 # %% ../nbs/04_prompts.ipynb #9fbbc87c

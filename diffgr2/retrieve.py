@@ -13,7 +13,7 @@ from datasets import Dataset
 from sklearn.feature_extraction.text import TfidfVectorizer
 from tqdm.auto import tqdm
 from .core import RequestError, SettingError
-from .data import Market, split_points, toy_market, train_part
+from .data import Market, split_points, train_part
 
 # %% ../nbs/02_retrieve.ipynb #9f4abaa8
 def covisits(

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 from transformers import DynamicCache, GenerationConfig
 from transformers.utils import ModelOutput
-from .convert import BlockDiffusionConfig, check_length, convert
+from .convert import BlockDiffusionConfig, check_length
 from .core import RequestError, SettingError, seed_of
 from .layout import CLEAN, NOISY, Layout, additive, attends, block_layout, prompt_layout
-from .prompts import PromptFormat, RANK, names
+from .prompts import RANK, names
 from .trajectory import Step, Trajectory
 
 # %% ../nbs/13_sample.ipynb #97b68622

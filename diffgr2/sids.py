@@ -13,8 +13,8 @@ from sklearn.cluster import KMeans
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.preprocessing import normalize
-from .core import CheckpointError, RequestError, SettingError
-from .data import Market, toy_market, train_part
+from .core import RequestError, SettingError
+from .data import Market, train_part
 from .retrieve import covisits
 
 # %% ../nbs/03_sids.ipynb #316bd3e7
