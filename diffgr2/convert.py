@@ -6,7 +6,7 @@
 __all__ = ['MASK', 'CONTEXTS', 'BlockDiffusionConfig', 'max_length', 'check_length', 'probe', 'convert']
 
 # %% ../nbs/10_convert.ipynb #a51b0674
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 import torch
 from transformers import DynamicCache
 from .core import CheckpointError, SettingError
@@ -31,11 +31,12 @@ class BlockDiffusionConfig:
         object.__setattr__(self, "suppressed", tuple(self.suppressed))
 
     @classmethod
-    def of(cls, model):
-        "The configuration of a converted model; `CheckpointError` if it was not converted."
+    def of(cls, model, block_size=None):
+        "The configuration of a model, with another block size if one is given; `CheckpointError` if it was not converted. Block size 1 needs no conversion, and no mask."
         d = getattr(model.config, "block_diffusion", None)
+        if not d and block_size == 1: return cls(-1, 1, "causal", suppressed=getattr(model.config, "undefined_ids", None) or ())
         if not d: raise CheckpointError(f"this {model.config.model_type} model was not converted: call convert(model, tokenizer), or decode with block_size=1")
-        return cls(**d)
+        return replace(cls(**d), block_size=block_size) if block_size is not None else cls(**d)
 
 # %% ../nbs/10_convert.ipynb #a3c615f0
 def max_length(

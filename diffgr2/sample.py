@@ -133,11 +133,9 @@ def generate(
 def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria, constrain):
     n_new, pad = cfg.max_new_tokens, model.config.pad_token_id
     eos = {e for c in (model.config, model.generation_config) for e in (c.eos_token_id if isinstance(c.eos_token_id, list) else [c.eos_token_id])}-{None}
-    bd = BlockDiffusionConfig.of(model) if cfg.block_size != 1 or getattr(model.config, "block_diffusion", None) else None
-    size = cfg.block_size or bd.block_size
+    bd = BlockDiffusionConfig.of(model, cfg.block_size)
+    size, context, mask_id, suppressed = bd.block_size, bd.context, bd.mask_token_id, list(bd.suppressed)
     if size > n_new: raise SettingError(f"block size {size} is larger than the budget max_new_tokens={n_new}")
-    context = bd.context if bd else "block"
-    mask_id, suppressed = (bd.mask_token_id, list(bd.suppressed)) if bd else (-1, list(getattr(model.config, "undefined_ids", [])))
     if input_ids.numel() == 0 or input_ids.shape[1] == 0: raise RequestError("an empty prompt: there is nothing to condition on")
     if attention_mask is None: attention_mask = (input_ids != pad).long() if pad is not None else torch.ones_like(input_ids)
     if (attention_mask.sum(1) == 0).any(): raise RequestError("a row of the batch holds only padding")
