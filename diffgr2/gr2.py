@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Trainer, TrainingArguments
 from .core import CheckpointError, DataError, RequestError, SettingError, atomic, load_json, pretrained, save_json
 from .data import Market
-from .prompts import (Catalogue, PromptFormat, RANK, check_request, control_tokens, defuse, encode_prompt, fit_levels, response_text)
+from .prompts import (Catalogue, PromptFormat, RANK, check_request, control_tokens, defuse, encode_prompt, fit_levels, names, response_text)
 from .retrieve import FACTS, requests
 from .sids import SemanticIds
 from .traces import GRADES, Grader, NOTHING, PHRASES, teach
@@ -55,7 +55,7 @@ def encode_rows(
     fmt:PromptFormat, # budgets
     cat:Catalogue, # item texts
     tokenizer, # with the format's control tokens
-)->tuple: # (Dataset with prompt_ids, response_ids, answer_start, index; report)
+)->tuple: # (Dataset with prompt_ids, response_ids, answer_start, names, candidates, rank, index; report)
     "Token ids of all rows, and what had to be cut."
     rank_id, eos = tokenizer.convert_tokens_to_ids(RANK), tokenizer.eos_token_id
     if rank_id is None or rank_id == tokenizer.unk_token_id: raise CheckpointError("the tokenizer lacks the format's control tokens: call `prepare` on model and tokenizer first")
@@ -65,7 +65,8 @@ def encode_rows(
         p, k = encode_prompt(r, fmt, cat, tokenizer)
         a = tokenizer(response_text(r["trace"], r["ranking"], r, fmt, cat), add_special_tokens=False)["input_ids"]+[eos]
         if len(a) > fmt.max_response: raise RequestError(f"request {i}: its response has {len(a)} tokens, the budget is {fmt.max_response}; raise max_response or shorten the trace")
-        rows.append(dict(prompt_ids=p, response_ids=a, answer_start=a.index(rank_id), index=i)); kept.append(k)
+        called = tokenizer(names(r, fmt, cat), add_special_tokens=False)["input_ids"]
+        rows.append(dict(prompt_ids=p, response_ids=a, answer_start=a.index(rank_id), names=called, candidates=r["candidates"], rank=r["rank"], index=i)); kept.append(k)
     P, R = [len(r["prompt_ids"]) for r in rows], [len(r["response_ids"]) for r in rows]
     report = dict(rows=len(rows), prompt=f"{np.mean(P):.0f} tokens, longest {max(P)}", response=f"{np.mean(R):.0f} tokens, longest {max(R)}", reasoning_share=round(float(np.mean([r["answer_start"] for r in rows])/np.mean(R)), 3),
         titles_cut=round(cat.cut(fmt.max_title), 3), prompts_squeezed=round(float(np.mean(np.array(kept) < fmt.max_title)), 3))
@@ -147,7 +148,7 @@ class WeightedTrainer(Trainer):
         super().__init__(*args, **kw)
         self.model_accepts_loss_kwargs = True                               # the losses below already average over accumulation steps
     def _get_num_items_in_batch(self, batch_samples, device):
-        n = sum(b["weights"].sum() for b in batch_samples).to(device)
+        n = sum(b["weights"].sum() for b in batch_samples).to(device).clamp(min=1e-9)
         return self.accelerator.gather(n).sum() if self.args.world_size > 1 else n
     def weighted(self, nll, w, total):
         "Σ w·nll / total; every process divides by the same total, and gradients are averaged over processes."
