@@ -18,7 +18,7 @@ from .cft import CFTConfig, CFTTrainer
 from .convert import convert
 from .core import CheckpointError, DiffGR2Error, RequestError, SettingError, atomic, keep_memory, load_json, merge_rows, save_json
 from .data import LOADERS, load_market, load_movielens, train_part
-from .evaluate import block_cost, costs, keep_answers, kept_answers, race, rerank, row, table
+from .evaluate import block_cost, costs, keep_answers, kept_answers, race, reasoning_check, rerank, row, table
 from .gr2 import GR2Config, GR2Trainer, Reranker, SPLITS, check_market, encode_rows, load_reranker, load_run, make_run, save_reranker
 from .metrics import ratio
 from .opd import OPDConfig, OPDTrainer
@@ -26,6 +26,7 @@ from .prompts import Catalogue, check_request
 from .retrieve import FOLDS, Retriever, attributes, facts, fold_fit, requests
 from .rl import RLConfig, RLTrainer
 from .sample import RULES, BlockGenerationConfig
+from .traces import REASONING
 
 # %% ../nbs/50_cli.ipynb #24de851a
 def pretty(
@@ -121,7 +122,7 @@ def prepare_run(a):
         from transformers import AutoModelForCausalLM, AutoTokenizer
         try: model = AutoModelForCausalLM.from_pretrained(a.model, local_files_only=True, dtype=torch.float32), AutoTokenizer.from_pretrained(a.model, local_files_only=True)
         except (OSError, ValueError) as e: raise CheckpointError(f"{a.model} does not open as a causal LM with its tokenizer: {e}") from e
-    info = make_run(load_market(a.data, a.path), a.run, a.scheme, a.n, a.seed, model, a.limit)
+    info = make_run(load_market(a.data, a.path), a.run, a.scheme, a.n, a.seed, model, a.limit, a.reasoning)
     print(json.dumps(info, indent=1))
 
 def train(a):
@@ -205,7 +206,7 @@ def ladder(
             rk = [x.verdict.ranking for x in ans]
             if stage == "ar": ar = rk
             base = ar and [ar[k] for k in where(len(reqs), len(mine))]
-            rows.append(row(rk, mine, ans, base, **(ident | dict(stage=stage, rule=rule, tau=tau, block_size=size)))|here)
+            rows.append(row(rk, mine, ans, base, **(ident | dict(stage=stage, rule=rule, tau=tau, block_size=size)))|here|dict(claims=reasoning_check(ans, mine, r, cat)))
             if stage != "naive": runners[stage, rule, tau] = r, cfg; cats[stage, rule, tau] = cat
     first = "ar", "ar", None
     if timed and first in runners:
@@ -293,7 +294,7 @@ def parser():
     c.add_argument("--path", help="MovieLens-100K"); c.add_argument("--download", action="store_true", help="fetch MovieLens-100K if it is not there")
     c = add("prepare", prepare_run, "make a run: pools, traces, tokenizer, untrained model")
     c.add_argument("data", choices=sorted(LOADERS)); c.add_argument("run", help="folder to make"); c.add_argument("--path", help="where the data lies"); c.add_argument("--scheme", choices=["slots", "sids"], default="slots")
-    c.add_argument("--n", type=int, default=10, help="candidates in a pool"); c.add_argument("--model", help="folder of a causal LM to start from"); c.add_argument("--limit", type=int, help="users")
+    c.add_argument("--n", type=int, default=10, help="candidates in a pool"); c.add_argument("--model", help="folder of a causal LM to start from"); c.add_argument("--limit", type=int, help="users"); c.add_argument("--reasoning", choices=REASONING, default="evidence", help="traces of the teacher, or a control")
     c = add("train", train, "train a stage of a run; the same command resumes")
     c.add_argument("stage", choices=list(TRAINED)); c.add_argument("run"); c.add_argument("--path", help="where the data lies"); c.add_argument("--parent", help="stage to start from"); c.add_argument("--name", help="keep the result under another name"); c.add_argument("--teacher", default="ar", help="opd: the stage that teaches")
     c.add_argument("--steps", type=int, help="updates"); c.add_argument("--batch", type=int, help="rows per update"); c.add_argument("--lr", type=float); c.add_argument("--every", type=int, default=100, help="steps between checkpoints"); c.add_argument("--block-size", type=int, default=32); c.add_argument("--context", choices=["block", "causal"], default="block")

@@ -219,12 +219,13 @@ def make_run(
     seed:int=0, # of grader, semantic ids and initial weights
     model=None, # (model, tokenizer) to start from; default: a tiny Qwen3 of our own
     limit:int=None, # users, to try things
+    reasoning:str="evidence", # see `teach`
     progress:bool=True, # show bars
     **kw, # more of `PromptFormat`, or width, layers, vocab_size
 )->dict: # what `run.json` says
     "Pools, traces and an untrained re-ranker, from interactions."
     tiny = {k: kw.pop(k) for k in ("width", "layers") if k in kw}; vocab = kw.pop("vocab_size", 3072)
-    reqs, info = {}, dict(dataset=market.name, scheme=scheme, n=n, seed=seed, coverage={})
+    reqs, info = {}, dict(dataset=market.name, scheme=scheme, n=n, seed=seed, reasoning=reasoning, coverage={})
     for s in SPLITS: reqs[s], info["coverage"][s] = requests(market, s, n, limit=limit, progress=progress)
     budget = {} if scheme == "slots" else dict(max_prompt=512, max_response=192)
     fmt = PromptFormat(scheme, n, fit_levels(reqs["train"]), **(budget | kw))
@@ -241,7 +242,7 @@ def make_run(
     with atomic(out) as tmp:
         tmp.mkdir()
         for s in SPLITS:
-            taught = teach(reqs[s], grader, fmt, cat)
+            taught = teach(reqs[s], grader, fmt, cat, reasoning)
             info[s] = encode_rows(taught, fmt, cat, tok)[1]                 # fails here, not in the middle of a training
             taught.to_parquet(str(tmp/f"{s}.parquet"))
         lm.config.market = dict(name=market.name, items=len(market.items))

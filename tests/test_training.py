@@ -4,10 +4,14 @@ import pytest, torch
 from diffgr2.cft import CFTConfig, CFTTrainer
 from diffgr2.convert import convert
 from diffgr2.data import toy_market
-from diffgr2.gr2 import GR2Config, GR2Trainer, encode_rows, tiny_model, train_tokenizer
-from diffgr2.prompts import Catalogue, PromptFormat, fit_levels
+from diffgr2.gr2 import GR2Config, GR2Trainer, Reranker, encode_rows, tiny_model, train_tokenizer
+from diffgr2.opd import OPDConfig, OPDTrainer
+from diffgr2.prompts import Catalogue, PromptFormat, Verdict, fit_levels
 from diffgr2.retrieve import requests
+from diffgr2.rl import RLConfig, RLTrainer
 from diffgr2.traces import Grader, teach
+
+STAGES = "ar", "cft", "opd", "ar-rl", "rl"
 
 @pytest.fixture(scope="module")
 def world():
@@ -22,23 +26,30 @@ def trainer(stage, world, out, **kw):
     model = tiny_model(tok, fmt, width=32, layers=1)
     args = dict(output_dir=str(out), max_steps=4, per_device_train_batch_size=4, warmup_steps=0, save_strategy="no", disable_tqdm=True, use_cpu=True, learning_rate=1e-2) | kw
     if stage == "ar": return GR2Trainer(model, GR2Config(**args), tok, train_dataset=rows)
-    return CFTTrainer(convert(model, tok, 16), CFTConfig(**args), tok, train_dataset=rows)
+    teacher = copy.deepcopy(model)
+    if stage != "ar-rl": convert(model, tok, 16)
+    if stage == "cft": return CFTTrainer(model, CFTConfig(**args), tok, train_dataset=rows)
+    args |= dict(taus=[.02], eval_on_start=False)
+    if stage == "opd": return OPDTrainer(Reranker(model, tok, fmt, None), teacher, OPDConfig(**args, temperature=1.), rows)
+    t = RLTrainer(Reranker(model, tok, fmt, None), RLConfig(**(dict(group=4) | args)), rows)
+    t.judge = lambda response, row: Verdict(5, sorted(range(5), key=lambda k: (sum(response[k::5]) % 7, k)), [])   # an untrained model has no valid answers: reward something that varies
+    return t
 
 weights = lambda t: torch.cat([p.detach().ravel() for p in t.model.parameters()])
 
-@pytest.mark.parametrize("stage", ["ar", "cft"])
+@pytest.mark.parametrize("stage", STAGES)
 def test_accumulation_changes_nothing(stage, world, tmp_path):
     a, b = trainer(stage, world, tmp_path/"a", max_steps=2, per_device_train_batch_size=8), trainer(stage, world, tmp_path/"b", max_steps=2, per_device_train_batch_size=2, gradient_accumulation_steps=4)
     start = weights(a).clone(); a.train(); b.train()
     assert (weights(a)-start).abs().max() > 1e-3 and torch.allclose(weights(a), weights(b), atol=2e-4)
 
-@pytest.mark.parametrize("stage", ["ar", "cft"])
+@pytest.mark.parametrize("stage", STAGES)
 def test_gradient_checkpointing_changes_nothing(stage, world, tmp_path):
     a, b = trainer(stage, world, tmp_path/"a", max_steps=1), trainer(stage, world, tmp_path/"b", max_steps=1, gradient_checkpointing=True)
     a.train(); b.train()
     assert torch.allclose(weights(a), weights(b), atol=1e-5)
 
-@pytest.mark.parametrize("stage", ["ar", "cft"])
+@pytest.mark.parametrize("stage", STAGES)
 def test_interrupted_equals_uninterrupted(stage, world, tmp_path):
     whole = trainer(stage, world, tmp_path/"a"); whole.train()
     first = trainer(stage, world, tmp_path/"b", save_strategy="steps", save_steps=2)
@@ -60,7 +71,9 @@ def test_same_seed_same_weights(world, tmp_path):
 
 def test_settings():
     from diffgr2.core import SettingError
-    with pytest.raises(SettingError, match="copies"): CFTConfig("x", copies=3, use_cpu=True)
+    for match, make in (("copies", lambda: CFTConfig("x", copies=3, use_cpu=True)), ("target", lambda: OPDConfig("x", target="set", use_cpu=True)), ("divergence", lambda: OPDConfig("x", divergence="kl", use_cpu=True)),
+                        ("share", lambda: OPDConfig("x", cft_share=2, use_cpu=True)), ("group", lambda: RLConfig("x", group=1, use_cpu=True)), ("temperature", lambda: RLConfig("x", temperature=0, use_cpu=True))):
+        with pytest.raises(SettingError, match=match): make()
 
 def _process(rank, port, stage, out, batch, world):
     "One of two processes that share a training over gloo."
@@ -71,7 +84,25 @@ def _process(rank, port, stage, out, batch, world):
     t.train()
     if rank == 0: torch.save(weights(t), f"{out}/weights.pt")
 
-@pytest.mark.parametrize("stage", ["ar", "cft"])
+@pytest.mark.parametrize("iterations", [1, 2])
+def test_answers_are_used_again(iterations, world, tmp_path):
+    "Two updates on one set of answers: resumed in between, it ends where an uninterrupted run does, and the ratio moves."
+    run = lambda name, **kw: trainer("rl", world, tmp_path/name, iterations=iterations, save_strategy="steps", save_steps=1, **kw)
+    whole = run("a"); whole.train()
+    first = run("b", max_steps=1); first.train()
+    second = run("b"); second.train(resume_from_checkpoint=True)
+    assert torch.equal(weights(whole), weights(second))
+    clipped = [h["clipped"] for h in whole.state.log_history if "clipped" in h]
+    assert len(clipped) == 4 and clipped[0] == 0 and (max(clipped) > 0) == (iterations == 2)
+
+def test_equal_answers_warn(world, tmp_path):
+    t = trainer("rl", world, tmp_path, max_steps=1, temperature=1e-6, weight_decay=0.)
+    before = weights(t).clone()
+    with pytest.warns(UserWarning, match="all 4 answers are the same in 4 of 4 groups"): t.train()
+    log = next(h for h in t.state.log_history if "dropped_groups" in h)
+    assert log["dropped_groups"] == 1 and log["distinct"] == 1 and torch.equal(before, weights(t))
+
+@pytest.mark.parametrize("stage", STAGES)
 def test_two_processes_equal_one(stage, world, tmp_path):
     "Two processes of batch 4 take the same steps as one of batch 8."
     import socket
