@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['RULES', 'threshold', 'factor', 'entropy', 'static', 'one', 'prefix', 'BlockGenerationConfig', 'BlockOutput',
-           'generate', 'describe_rule', 'UsedNames']
+           'generate', 'describe_rule', 'UsedNames', 'assign']
 
 # %% ../nbs/13_sample.ipynb #92927948
 import time
 from dataclasses import dataclass
-import torch
+import numpy as np, torch
+from scipy.optimize import linear_sum_assignment
 from transformers import DynamicCache, GenerationConfig
 from transformers.utils import ModelOutput
 from .convert import BlockDiffusionConfig, check_length
@@ -249,3 +250,20 @@ class UsedNames:
             for l, t in enumerate(s):
                 if t is None and fits: out[r+k*self.width+l] = {n[l] for n in fits}
         return out
+
+def assign(
+    trajectory, # recorded with `top` of at least the number of candidates
+    names:list, # per candidate the ids of its name
+    rank_id:int, # of the token that opens the ranking
+)->list: # candidates, best first; None if the response has no room for an answer
+    "The best permutation under the probabilities that the answer's tokens had when they were committed (Hungarian algorithm)."
+    t, width = trajectory.tokens, len(names[0])
+    if rank_id not in t or len(t) < (r := t.index(rank_id)+1)+len(names)*width: return None
+    p = np.zeros((len(names), len(names)))
+    for s in trajectory.steps:
+        for j in s.committed:
+            k, l = divmod(s.start+j-r, width)
+            if not 0 <= k < len(names): continue
+            law = dict(zip(s.alternatives[j], s.probabilities[j]))
+            p[k] += [np.log(max(law.get(n[l], 0), 1e-9)) for n in names]
+    return linear_sum_assignment(-p)[1].tolist()
