@@ -119,7 +119,7 @@ def generate(
     input_ids, # (B, P) prompts, padded on either side
     attention_mask=None, # (B, P), 1 = token; default: everything that is not padding
     generation_config:BlockGenerationConfig=None, # settings; keyword arguments override its defaults
-    streamer=None, # gets `put(tokens)` per block and, if it has it, `put_draft(tokens)` per step; batch 1
+    streamer=None, # gets `put(tokens)` per block and, if it has them, `put_draft(tokens)` per step and, when recording, `put_step(trajectory so far)`; batch 1
     stopping_criteria=None, # called after every block with (sequences, None); True stops a row
     constrain=None, # per row a function from the response so far to allowed ids by position (see `UsedNames`), or None
     **kw, # settings of a new `BlockGenerationConfig`
@@ -199,6 +199,7 @@ def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria
             after = (ends.long().cumsum(1)-ends.long()) > 0                    # right of the first committed end token
             canvas = canvas.masked_fill(after, pad); masked = masked & ~after
             if streamer is not None and hasattr(streamer, "put_draft"): streamer.put_draft(draft[0].cpu())
+            if streamer is not None and trajs and hasattr(streamer, "put_step"): trajs[0].tokens = [*done[rows[0], :first].tolist(), *draft[0].tolist()]; streamer.put_step(trajs[0])
             step += 1
         stop = ends.any(1)
         for i, r in enumerate(rows):
