@@ -7,7 +7,7 @@ __all__ = ['DECODERS', 'Answer', 'batch_prompts', 'rerank', 'keep_answers', 'kep
            'block_cost', 'number', 'table', 'costs', 'facts_of']
 
 # %% ../nbs/31_evaluate.ipynb #0d1791e8
-import copy, time
+import copy, json, time
 from dataclasses import dataclass
 from pathlib import Path
 import numpy as np, torch
@@ -54,6 +54,7 @@ def rerank(
     batch_size:int=32, # requests decoded together
     decoder:str="free", # "free"; for comparison "constrained" (used names are masked), "assignment" (best permutation under the answer's probabilities)
     progress:bool=False, # show a bar
+    streamer=None, # see `generate`; for one request
 )->list: # of `Answer`
     "Decode and judge. `RequestError` before anything is decoded if a request cannot be served."
     model, tok, fmt, sids = reranker
@@ -68,10 +69,11 @@ def rerank(
     for s in tqdm(range(0, len(reqs), batch_size), disable=not progress, desc=describe_rule(cfg, cfg.block_size or getattr(model.config, "block_diffusion", {}).get("block_size")), leave=False):
         part = reqs[s:s+batch_size]
         ids, att = batch_prompts(prompts[s:s+batch_size], tok.pad_token_id)
-        y = generate(model, ids.to(model.device), att.to(model.device), cfg, constrain=[UsedNames(r, fmt, cat, tok) for r in part] if decoder == "constrained" else None)
+        y = generate(model, ids.to(model.device), att.to(model.device), cfg, streamer, constrain=[UsedNames(r, fmt, cat, tok) for r in part] if decoder == "constrained" else None)
         for i, r in enumerate(part):
             a = y.responses[i]
             t = annotate(y.trajectories[i], r, fmt, tok, sids) if y.trajectories else None
+            if t: t.request = json.dumps({k: r[k] for k in ("user", "history", "candidates", "rank") if k in r})
             v = parse(a, r, fmt, sids, tok)
             if decoder == "assignment" and (best := assign(t, tok(names(r, fmt, cat), add_special_tokens=False)["input_ids"], rank_id)): v = Verdict(len(best), best, [])
             out.append(Answer(v, a, a.index(rank_id) if rank_id in a else None, y.forwards[i], y.order[i], y.seconds/len(part), y.width, t))

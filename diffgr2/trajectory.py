@@ -39,7 +39,7 @@ class Trajectory:
     mask_token_id: int
     steps: list = field(default_factory=list) # of `Step`
     rule: str = "" # commit rule in words
-    request: str = "" # anything that identifies the request
+    request: str = "" # the request as JSON: history, candidates and, where known, user and the target's rank
 
     def before(self, step:Step)->list:
         "Response tokens to the left of a step's canvas."

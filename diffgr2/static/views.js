@@ -40,7 +40,7 @@ body[data-jp-theme-light="false"] .dg{--done:#56b4e9}
 
 const el = (tag, cls, text) => { const n = document.createElement(tag); if (cls) n.className = cls; if (text != null) n.textContent = text; return n; };
 const column = (view, Kind) => new Kind(view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength));
-const shown = s => s.replace(/\n/g, "⏎").replace(/^ $/, "␣") || "∅";
+const shown = s => s.replace(/\n/g, "⏎").replace(/^ (?=.)/, "").replace(/^ $/, "␣") || "∅";
 
 // A run's bytes become, per position, the list of what happened there: [step, token, confidence, committed].
 export function decode(run) {
@@ -169,7 +169,7 @@ function mount(model, host) {
   // one clock for all runs
   const clocks = alone ? { step: null } : { forwards: "forwards", milliseconds: "ms" };
   let clock = alone ? "step" : "forwards", ticks = [], drafts = true, timer = null;
-  const bar = el("div", "bar"), play = el("button", "", "▶"), back = el("button", "", "⏮"), prev = el("button", "", "◀"), next = el("button", "", "▷"), range = el("input"), where = el("span", "say"), speed = el("select"), unit = el("select"), show = el("label"), box = el("input");
+  const bar = el("div", "bar"), play = el("button", "", "▶"), back = el("button", "", "|◀"), prev = el("button", "", "◀"), next = el("button", "", "▷"), range = el("input"), where = el("span", "say"), speed = el("select"), unit = el("select"), show = el("label"), box = el("input");
   [[play, "play or pause"], [back, "to the start"], [prev, "one step back"], [next, "one step on"], [range, "step"], [speed, "speed"], [unit, "clock"]].forEach(([n, t]) => { n.setAttribute("aria-label", t); n.title = t; });
   range.type = "range"; range.min = 0; box.type = "checkbox"; box.checked = true; show.append(box, document.createTextNode(" drafts"));
   [["slow", 700], ["normal", 300], ["fast", 90]].forEach(([t, v]) => { const o = el("option", "", t); o.value = v; speed.append(o); }); speed.value = 300;
