@@ -22,9 +22,19 @@ $(VENV)/.dev: $(VENV)/.ok
 	$(PIP) install -q -c constraints.txt --no-build-isolation -e ".[dev]"
 	touch $@
 
+# the notebooks and the public API as static HTML, in _docs/site
+docs: $(VENV)/.docs
+	$(VENV)/bin/python tools/docs.py
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build -q --strict
+	@echo open _docs/site/index.html
+
+$(VENV)/.docs: $(VENV)/.ok
+	$(PIP) install -q -c constraints.txt --no-build-isolation -e ".[docs]"
+	touch $@
+
 # MovieLens-100K travels inside this wheel; only its data files are read, it is never installed
 $(RECBOLE): $(VENV)/.ok
 	$(PIP) download -q --no-deps -d $(VENV)/data recbole==1.2.1
 	touch $@
 
-.PHONY: demo test
+.PHONY: demo test docs
