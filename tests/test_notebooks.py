@@ -9,7 +9,7 @@ nbs = sorted(p for p in (root/"nbs").rglob("*.ipynb") if ".ipynb_checkpoints" no
 
 @pytest.mark.parametrize("nb", nbs, ids=lambda p: p.stem)
 def test_notebook(nb, monkeypatch):
-    monkeypatch.chdir(nb.parent)
+    monkeypatch.chdir(nb.parent); monkeypatch.setenv("DIFFGR2_QUICK", "1")        # the recipe tutorial: a few steps a stage
     ok, secs = run_nb(nb, skip_flags=["slow"], showerr=True, basepath=root)   # cells that say `#| slow` are left out
     assert ok, f"{nb.name} failed"
 

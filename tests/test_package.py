@@ -47,7 +47,7 @@ def test_the_wheel_is_complete(tmp_path):
     subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(root)], check=True, env=os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1"})
     wheel, = tmp_path.glob("*.whl")
     z = zipfile.ZipFile(wheel); names = z.namelist()
-    for must in ("diffgr2/cli.py", "diffgr2/pretrained/movielens-ar/model.safetensors", "diffgr2/pretrained/movielens-cft/tokenizer.json", "diffgr2/pretrained/movielens-cft/chat_template.jinja"): assert must in names
+    for must in ("diffgr2/cli.py", "diffgr2/static/views.js", "diffgr2/static/recorded/toy-denoise.json", "diffgr2/pretrained/movielens-ar/model.safetensors", "diffgr2/pretrained/movielens-cft/tokenizer.json", "diffgr2/pretrained/movielens-cft/chat_template.jinja"): assert must in names
     meta = z.read(next(n for n in names if n.endswith("METADATA"))).decode()
     need = [l for l in meta.splitlines() if l.startswith("Requires-Dist") and "extra ==" not in l]
     assert not re.search("nbdev|fastcore|jupyter|ipywidgets", " ".join(need)) and "torch" in " ".join(need)

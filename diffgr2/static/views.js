@@ -200,7 +200,7 @@ function mount(model, host) {
   };
   const go = (k, tellModel = true) => { i = k; draw(); if (tellModel && model.get("step") !== i) { model.set("step", i); model.save_changes(); } };
   const stop = () => { clearInterval(timer); timer = null; play.textContent = "▶"; };
-  const start = () => { if (i >= ticks.length - 1) i = -1; play.textContent = "⏸"; timer = setInterval(() => { if (i >= ticks.length - 1) stop(); else go(i + 1); }, +speed.value); };
+  const start = () => { if (i >= ticks.length - 1) i = -1; play.textContent = "❚❚"; timer = setInterval(() => { if (i >= ticks.length - 1) stop(); else go(i + 1); }, +speed.value); };
   play.onclick = () => timer ? stop() : start();
   back.onclick = () => go(0); prev.onclick = () => go(i - 1); next.onclick = () => go(i + 1);
   range.oninput = () => go(+range.value); speed.onchange = () => { if (timer) { stop(); start(); } };

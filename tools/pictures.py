@@ -1,0 +1,40 @@
+"The pictures in README and tutorials: views as the browser shows them, and charts. Needs Chromium and MovieLens-100K."
+import shutil, tempfile
+from pathlib import Path
+from playwright.sync_api import sync_playwright
+from diffgr2.core import load_json
+from diffgr2.data import load_movielens
+from diffgr2.evaluate import rerank
+from diffgr2.gr2 import load_reranker
+from diffgr2.prompts import Catalogue, RANK
+from diffgr2.retrieve import requests
+from diffgr2.sample import BlockGenerationConfig
+from diffgr2.widgets import attention, commit_order, frontier, invalid_rates, load_view
+
+root = Path(__file__).parent.parent
+out = root/"nbs"/"tutorials"/"pictures"; out.mkdir(exist_ok=True)
+
+def views():
+    "Shipped decodes, at the step that says most."
+    titles = Catalogue(load_movielens().items["title"][:], [], [])
+    with tempfile.TemporaryDirectory() as d, sync_playwright() as p:
+        b = p.chromium.launch(executable_path=shutil.which("chromium") or shutil.which("google-chrome"), args=["--no-sandbox"])
+        for name, shipped, step in (("denoise", "movielens-duplicate", -2), ("toy", "toy-denoise", 8), ("untrained", "toy-untrained", -1), ("race", "toy-race", 15), ("compare", "toy-compare", 12)):
+            load_view(shipped, titles if shipped.startswith("movielens") else None).save_html(f"{d}/v.html")
+            pg = b.new_page(viewport=dict(width=1180, height=500)); pg.goto(Path(d, "v.html").as_uri())
+            last = int(pg.locator("input[type=range]").get_attribute("max"))
+            for _ in range(step if step >= 0 else last+1+step): pg.click("button[aria-label='one step on']")
+            if pg.locator(".t.wrong").count(): pg.locator(".t.wrong").first.hover()
+            pg.locator(".dg").screenshot(path=out/f"{name}.png"); pg.close()
+        b.close()
+
+def charts():
+    films, model = load_movielens(), load_reranker("movielens-cft")
+    cat, some = Catalogue.of(films, model.tokenizer), requests(films, "validation", limit=120)[0].select(range(96))
+    decode = lambda tau: [a.trajectory for a in rerank(model, some, cat, BlockGenerationConfig(tau=tau, record=True))]
+    calm, hurried = decode(.9), decode(.6)
+    invalid_rates({"tau .9": calm, "tau .6": hurried}, model.tokenizer.convert_tokens_to_ids(RANK)).write_image(out/"invalid.png")
+    commit_order(calm).write_image(out/"order.png"); attention().write_image(out/"attention.png")
+    if (f := root/"nbs"/"results"/"movielens-frontier.json").exists(): frontier(load_json(f)).write_image(out/"frontier.png")
+
+if __name__ == "__main__": views(); charts()
