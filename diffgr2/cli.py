@@ -286,7 +286,8 @@ def rerank_lines(a):
     return 1 if failed else 0
 
 def show(a):
-    from diffgr2.widgets import commit_order, denoise, invalid_rates, page
+    from diffgr2.charts import commit_order, invalid_rates
+    from diffgr2.widgets import denoise, page
     r = load_reranker(a.model); market = load_market(a.data, a.path); check_market(r.model, market)
     ts, cat = load_trajectories(a.trajectories), Catalogue.of(market, r.tokenizer, r.sids)
     if not ts: raise DataError(f"{a.trajectories} holds no trajectories")
@@ -297,9 +298,10 @@ def show(a):
     print(f"{a.out}: {Path(a.out).stat().st_size//1024:,} KB, opens without a network")
 
 def report(a):
-    from diffgr2.widgets import commit_order, denoise, frontier, invalid_rates, ladder, page, table_part
+    from diffgr2.charts import commit_order, frontier, invalid_rates, ladder as ladder_chart
+    from diffgr2.widgets import denoise, page, table_part
     rows = load_json(a.results)
-    parts = [("The ladder", ladder(rows)), ("In numbers", table_part(table(rows))), ("What it costs", table_part(costs(rows)))]
+    parts = [("The ladder", ladder_chart(rows)), ("In numbers", table_part(table(rows))), ("What it costs", table_part(costs(rows)))]
     every = rows+(load_json(a.frontier) if a.frontier else [])
     parts.append(("Accuracy against speed", frontier(every)))
     if a.trajectories:

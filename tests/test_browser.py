@@ -3,7 +3,8 @@ import json, os, re, shutil, socket, subprocess, sys, time, urllib.request
 from pathlib import Path
 import pytest
 from diffgr2.core import load_json
-from diffgr2.widgets import attention, load_view, page, save_view
+from diffgr2.charts import attention
+from diffgr2.widgets import load_view, page, save_view
 
 root = Path(__file__).parent.parent
 shots = root/"build"/"screenshots"

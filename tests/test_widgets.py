@@ -12,7 +12,8 @@ from diffgr2.retrieve import requests
 from diffgr2.sample import BlockGenerationConfig
 from diffgr2.trajectory import Step, Trajectory, load_trajectories, save_trajectories
 from diffgr2 import widgets
-from diffgr2.widgets import View, attention, commit_order, compare, denoise, invalid_rates, pack_run, page, race
+from diffgr2.charts import attention, invalid_rates
+from diffgr2.widgets import compare, denoise, pack_run, page, race
 
 HOSTILE = ["<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "<!--<script>", "\ud800 lone surrogate", "<|rank|><|A|>"]
 

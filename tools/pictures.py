@@ -9,7 +9,8 @@ from diffgr2.gr2 import load_reranker
 from diffgr2.prompts import Catalogue, RANK
 from diffgr2.retrieve import requests
 from diffgr2.sample import BlockGenerationConfig
-from diffgr2.widgets import attention, commit_order, frontier, invalid_rates, load_view
+from diffgr2.charts import attention, commit_order, frontier, invalid_rates
+from diffgr2.widgets import load_view
 
 root = Path(__file__).parent.parent
 out = root/"nbs"/"tutorials"/"pictures"; out.mkdir(exist_ok=True)
