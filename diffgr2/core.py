@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ROW_KEY', 'DiffGR2Error', 'DataError', 'RequestError', 'CheckpointError', 'SettingError', 'seed_of', 'atomic',
-           'save_json', 'load_json', 'merge_rows', 'pretrained', 'keep_memory']
+           'save_json', 'load_json', 'merge_rows', 'pretrained', 'fingerprint', 'keep_memory']
 
 # %% ../nbs/00_core.ipynb #2b86b587
 import contextlib, ctypes, hashlib, json, os, sys, tempfile
@@ -80,6 +80,13 @@ def pretrained(
         if (p/"config.json").is_file(): return p
     have = sorted(p.parent.name for p in shipped.glob("*/config.json"))
     raise CheckpointError(f"no checkpoint {name!r}: give a folder that holds config.json, or one of {have}")
+
+# %% ../nbs/00_core.ipynb #683478ac
+def fingerprint(
+    folder, # of a model
+)->str: # 16 hexadecimal digits
+    "A hash of a model's weights."
+    return hashlib.blake2b((Path(folder)/"model.safetensors").read_bytes(), digest_size=8).hexdigest()
 
 # %% ../nbs/00_core.ipynb #e8884b5a
 def keep_memory():
