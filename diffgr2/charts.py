@@ -8,6 +8,7 @@ __all__ = ['COLOURS', 'answer_progress', 'invalid_rates', 'commit_order', 'front
 # %% ../nbs/39_charts.ipynb #bd2f882f
 import numpy as np, torch
 from .core import SettingError
+from .evaluate import stage_name
 from .layout import CLEAN, NOISY, PROMPT, attends, training_layout
 from .prompts import FAULTS
 from .trajectory import Trajectory
@@ -18,6 +19,10 @@ COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f
 def _figure(title, x, y, height=380, **kw):
     import plotly.graph_objects as go
     return go.Figure(layout=dict(title=title, xaxis_title=x, yaxis_title=y, height=height, width=760, template="plotly_white", colorway=COLOURS, font_size=13, **kw))
+
+def _bars(intervals, **kw):
+    "Error bars from `value, low, high`."
+    return dict(array=[v["high"]-v["value"] for v in intervals], arrayminus=[v["value"]-v["low"] for v in intervals], **kw)
 
 def answer_progress(
     trajectory:Trajectory, # annotated: its steps have `faults`
@@ -88,7 +93,7 @@ def frontier(
         rs = sorted(rs, key=lambda r: -r["tau"])
         v = [r[metric] for r in rs]
         fig.add_trace(go.Scatter(x=[r["tpf"] for r in rs], y=[x["value"] for x in v], name=f"{stage}, {rule}", mode="lines+markers", line=dict(color=COLOURS[g % 8], dash="solid" if rule == "threshold" else "dash"),
-            marker=dict(size=9, symbol=["circle" if r["valid"] >= .99 else "circle-open" for r in rs]), error_y=dict(array=[x["high"]-x["value"] for x in v], arrayminus=[x["value"]-x["low"] for x in v], thickness=1),
+            marker=dict(size=9, symbol=["circle" if r["valid"] >= .99 else "circle-open" for r in rs]), error_y=_bars(v, thickness=1),
             customdata=[(r["tau"], 100*r["valid"], r["n"]) for r in rs], hovertemplate="tau %{customdata[0]}: "+metric+" %{y:.3f}, %{x:.2f} tokens a forward, %{customdata[1]:.1f}% of %{customdata[2]} valid"))
     for stage, dash in (("floor", "dot"), ("ar", "dash")):
         r = next((r for r in rows if r["stage"] == stage), None)
@@ -102,10 +107,10 @@ def ladder(
     "The stages side by side, with intervals; the share of valid answers above."
     import plotly.graph_objects as go
     fig = _figure("The ladder", "", metric)
-    name = [r["stage"]+(f" {r['tau']:g}" if r["tau"] is not None else "")+(" (SIDs)" if r.get("scheme") == "sids" else "") for r in rows]
+    name = [stage_name(r)+(f" {r['tau']:g}" if r["tau"] is not None else "") for r in rows]
     v = [r[metric] for r in rows]
     fig.add_trace(go.Scatter(x=name, y=[x["value"] for x in v], mode="markers+text", text=[f"{100*r['valid']:.1f}%" if r["tpf"] else "" for r in rows], textposition="top center", marker=dict(size=11, color=COLOURS[0]),
-        error_y=dict(array=[x["high"]-x["value"] for x in v], arrayminus=[x["value"]-x["low"] for x in v]), hovertemplate="%{x}: %{y:.3f}, valid %{text}<extra></extra>"))
+        error_y=_bars(v), hovertemplate="%{x}: %{y:.3f}, valid %{text}<extra></extra>"))
     return fig
 
 # %% ../nbs/39_charts.ipynb #e0dfe259

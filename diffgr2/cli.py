@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TRAINED', 'FRONTIER', 'pretty', 'demo', 'Stage', 'settings', 'settle', 'prepare_run', 'train', 'evaluate', 'serve',
-           'rerank_lines', 'show', 'report', 'recipe', 'reproduce', 'parser', 'main']
+           'rerank_lines', 'whose', 'weigh', 'show', 'report', 'recipe', 'reproduce', 'parser', 'main']
 
 # %% ../nbs/50_cli.ipynb #56ade3af
 import argparse, ast, json, random, shutil, sys
@@ -15,7 +15,7 @@ import numpy as np, torch
 from tqdm.auto import tqdm
 from transformers import TrainingArguments
 from .cft import CFTConfig, CFTTrainer
-from .convert import convert
+from .convert import convert, is_converted
 from .core import CheckpointError, DataError, DiffGR2Error, RequestError, SettingError, atomic, fingerprint, keep_memory, load_json, merge_rows, save_json
 from .data import LOADERS, load_market, load_movielens
 from .evaluate import DECODERS, costs, ladder, rerank, spaced, table, where
@@ -121,16 +121,16 @@ def train(a):
     r = opened(parent)
     teacher = opened(a.teacher).model if a.stage == "opd" else None
     given = settings(a.set, stage.config)
-    common = dict(output_dir=str(run/f"{name}-steps"), max_steps=a.steps or stage.steps, per_device_train_batch_size=a.batch or stage.batch, gradient_accumulation_steps=a.accumulate, answer_weight=a.answer_weight, seed=a.seed,
+    steps = run/f"{name}-steps"
+    common = dict(output_dir=str(steps), max_steps=a.steps or stage.steps, per_device_train_batch_size=a.batch or stage.batch, gradient_accumulation_steps=a.accumulate, answer_weight=a.answer_weight, seed=a.seed,
         eval_strategy="steps", eval_steps=a.every, save_steps=a.every, load_best_model_at_end=True, use_cpu=not torch.cuda.is_available())|(dict(learning_rate=a.lr) if a.lr else {})|given
-    converted = bool(getattr(r.model.config, "block_diffusion", None))
+    converted = is_converted(r.model)
     if a.stage.startswith("ar") and converted: raise SettingError(f"{parent} is converted already: {a.stage} trains a model that writes left to right")
     if not a.stage.startswith("ar") and not converted: convert(r.model, r.tokenizer, a.block_size, a.context)
     args = stage.config(**common)
     cat = Catalogue.of(load_market(info["dataset"], a.path), r.tokenizer, r.sids)
     data = {s: encode_rows(load_run(run, s), r.fmt, cat, r.tokenizer)[0] for s in ("train", "validation")}
     data = dict(train_dataset=data["train"], eval_dataset=spaced(data["validation"], 256))
-    steps = run/f"{name}-steps"
     settle(steps, {k: v for k, v in vars(a).items() if k not in ("fn", "path", "run", "command", "restart")}|dict(parent=fingerprint(run/parent), teacher=teacher and fingerprint(run/a.teacher)), a.restart)
     r.model.train()
     if a.stage == "ar": t = GR2Trainer(r.model, args, r.tokenizer, **data)
@@ -198,7 +198,7 @@ def serve(
 
 def rerank_lines(a):
     r = load_reranker(a.model)
-    cfg = BlockGenerationConfig(max_new_tokens=r.fmt.max_response, tau=a.tau, rule=a.rule, record=bool(a.record), block_size=None if getattr(r.model.config, "block_diffusion", None) else 1)
+    cfg = BlockGenerationConfig(max_new_tokens=r.fmt.max_response, tau=a.tau, rule=a.rule, record=bool(a.record), block_size=None if is_converted(r.model) else 1)
     market = load_market(a.data, a.path)
     if a.input != "-" and not Path(a.input).is_file(): raise RequestError(f"no file {a.input}: give a file of JSON lines, or - for standard input")
     src = open(a.input, encoding="utf-8") if a.input != "-" else sys.stdin
@@ -210,34 +210,39 @@ def rerank_lines(a):
         if record: save_trajectories(record, a.record)                       # also what was decoded before an interruption
     return 1 if failed else 0
 
+def whose(a):
+    "The model and the titles that recorded decodes belong to."
+    r, market = load_reranker(a.model), load_market(a.data, a.path)
+    check_market(r.model, market)
+    return r, Catalogue.of(market, r.tokenizer, r.sids)
+
+def weigh(out): print(f"{out}: {Path(out).stat().st_size//1024:,} KB, opens without a network")
+
 def show(a):
     from diffgr2.charts import commit_order, invalid_rates
-    from diffgr2.widgets import denoise, page
-    r = load_reranker(a.model); market = load_market(a.data, a.path); check_market(r.model, market)
-    ts, cat = load_trajectories(a.trajectories), Catalogue.of(market, r.tokenizer, r.sids)
+    from diffgr2.widgets import denoise, save_page
+    r, cat = whose(a)
+    ts = load_trajectories(a.trajectories)
     if not ts: raise DataError(f"{a.trajectories} holds no trajectories")
     some = [ts[k] for k in where(len(ts), a.limit)]
     parts = [(f"request {n+1}", denoise(t, r, cat)) for n, t in enumerate(some)]
     charts = [("Invalid drafts", invalid_rates({some[0].rule: ts}, r.tokenizer.convert_tokens_to_ids(RANK))), ("Commit order", commit_order(ts))] if len(ts) > 1 else []
-    with atomic(a.out) as tmp: tmp.write_text(page(parts+charts, f"{len(some)} of {len(ts)} decodes"), encoding="utf-8")
-    print(f"{a.out}: {Path(a.out).stat().st_size//1024:,} KB, opens without a network")
+    save_page(parts+charts, a.out, f"{len(some)} of {len(ts)} decodes"); weigh(a.out)
 
 def report(a):
     from diffgr2.charts import commit_order, frontier, invalid_rates, ladder as ladder_chart
-    from diffgr2.widgets import denoise, page, table_part
+    from diffgr2.widgets import denoise, save_page, table_part
     rows = load_json(a.results)
     parts = [("The ladder", ladder_chart(rows)), ("In numbers", table_part(table(rows))), ("What it costs", table_part(costs(rows)))]
     every = rows+(load_json(a.frontier) if a.frontier else [])
     parts.append(("Accuracy against speed", frontier(every)))
     if a.trajectories:
-        r = load_reranker(a.model); market = load_market(a.data, a.path); check_market(r.model, market)
-        cat, groups = Catalogue.of(market, r.tokenizer, r.sids), {}
+        (r, cat), groups = whose(a), {}
         for f in a.trajectories:
             for t in load_trajectories(f): groups.setdefault(t.rule, []).append(t)
         parts += [("Invalid drafts", invalid_rates(groups, r.tokenizer.convert_tokens_to_ids(RANK))), *[(f"Commit order, {k}", commit_order(v)) for k, v in groups.items()]]
         parts += [(f"Decode {n+1}, {k}", denoise(v[j], r, cat)) for k, v in groups.items() for n, j in enumerate(where(len(v), max(12//len(groups), 1)))]
-    with atomic(a.out) as tmp: tmp.write_text(page(parts, f"diffgr2 on {rows[0]['dataset']}"), encoding="utf-8")
-    print(f"{a.out}: {Path(a.out).stat().st_size//1024:,} KB, opens without a network")
+    save_page(parts, a.out, f"diffgr2 on {rows[0]['dataset']}"); weigh(a.out)
 
 # %% ../nbs/50_cli.ipynb #e2be1da4
 FRONTIER = [".99", ".9", ".8", ".7", ".6", ".5", ".4", ".3"]

@@ -4,16 +4,16 @@
 
 # %% auto #0
 __all__ = ['DECODERS', 'STAGES', 'Answer', 'batch_prompts', 'rerank', 'keep_answers', 'kept_answers', 'row', 'reasoning_check',
-           'race', 'block_cost', 'number', 'table', 'costs', 'facts_of', 'where', 'spaced', 'ladder']
+           'race', 'block_cost', 'number', 'stage_name', 'table', 'costs', 'facts_of', 'where', 'spaced', 'ladder']
 
 # %% ../nbs/31_evaluate.ipynb #0d1791e8
-import copy, json, time
+import copy, time
 from dataclasses import dataclass
 from pathlib import Path
 import numpy as np, torch
 from tqdm.auto import tqdm
 from transformers import DynamicCache
-from .convert import convert
+from .convert import BlockDiffusionConfig, convert, is_converted
 from .core import CheckpointError, RequestError, SettingError, fingerprint, load_json, save_json
 from .data import load_market
 from .gr2 import Reranker, check_market, load_reranker, load_run
@@ -75,7 +75,7 @@ def rerank(
         for i, r in enumerate(part):
             a = y.responses[i]
             t = annotate(y.trajectories[i], r, fmt, tok, sids) if y.trajectories else None
-            if t: t.request = json.dumps({k: r[k] for k in ("user", "history", "candidates", "rank") if k in r})
+            if t: t.answering(r)
             v = parse(a, r, fmt, sids, tok)
             if decoder == "assignment" and (best := assign(t, tok(names(r, fmt, cat), add_special_tokens=False)["input_ids"], rank_id)): v = Verdict(len(best), best, [])
             out.append(Answer(v, a, a.index(rank_id) if rank_id in a else None, y.forwards[i], y.order[i], y.seconds/len(part), y.width, t))
@@ -197,6 +197,12 @@ def number(x, digits=3):
     f = lambda v: f"{v:.{digits}f}".replace("0.", ".", 1) if abs(v) < 1 else f"{v:.{digits}f}"
     return f"{f(x['value'])} [{f(x['low'])}, {f(x['high'])}]" if isinstance(x, dict) else f(x)
 
+def stage_name(
+    row:dict, # of a results file
+)->str:
+    "The stage, and the scheme where it is not slots."
+    return row["stage"]+(" (SIDs)" if row.get("scheme") == "sids" else "")
+
 def table(
     rows:list, # of a results file
     metrics=("recall@1", "recall@5", "ndcg@10"), # columns
@@ -207,7 +213,7 @@ def table(
     for r in rows:
         vs = r.get("vs_ar") or {}
         ar = r["stage"] == "ar"
-        body.append([r["stage"]+(" (SIDs)" if r.get("scheme") == "sids" else ""), "–" if not r["rule"] else r["rule"]+(f" {r['tau']:g}" if r["tau"] is not None else ""), f"{r['n']:,}", "–" if r["tpf"] is None else f"{100*r['valid']:.1f}%",
+        body.append([stage_name(r), "–" if not r["rule"] else r["rule"]+(f" {r['tau']:g}" if r["tau"] is not None else ""), f"{r['n']:,}", "–" if r["tpf"] is None else f"{100*r['valid']:.1f}%",
             *(number(r[m]) for m in metrics), "–" if ar else number(vs.get("recall@1")), "–" if ar else number(vs.get("ndcg@10")), "–" if r["tpf"] is None else f"{r['tpf']:.2f}", "–" if r["nfe"] is None else f"{r['nfe']:.1f}", "–" if r["speedup"] is None else f"{r['speedup']:.2f}"])
     return _markdown(head, body)
 
@@ -221,9 +227,8 @@ def costs(
 )->str: # Markdown
     "What each decoder costs, and how often it is valid."
     head = ["stage", "decoding", "valid", "duplicate", "omission", "out of set", "format", "truncated", "tokens", "TPF", "reasoning", "answer", "query width", "ms", "time ×", "true claims", "follows its grades"]
-    name = lambda r: r["stage"]+(" (SIDs)" if r.get("scheme") == "sids" else "")
     pc = lambda v: f"{100*v:.2f}%"
-    body = [[name(r), r["rule"]+(f" {r['tau']:g}" if r["tau"] is not None else ""), " ".join([pc(r["valid"]), f"[{pc(r['valid_interval']['low'])}, {pc(r['valid_interval']['high'])}]"]), *(pc(r["faults"][k]) for k in FAULTS),
+    body = [[stage_name(r), r["rule"]+(f" {r['tau']:g}" if r["tau"] is not None else ""), " ".join([pc(r["valid"]), f"[{pc(r['valid_interval']['low'])}, {pc(r['valid_interval']['high'])}]"]), *(pc(r["faults"][k]) for k in FAULTS),
         f"{r['tokens']:.0f}", number(r["tpf_interval"], 2), number(r["tpf_reasoning"], 2), number(r["tpf_answer"], 2), f"{r['width']:.0f}", "–" if r["speedup"] is None else f"{r['ms']:.0f}", "–" if r["speedup"] is None else number(r.get("speedup_interval", r["speedup"]), 2),
         *(["–", "–"] if not (c := r.get("claims")) or c["true"] is None else [f"{100*c['true']['value']:.1f}% of {c['claims']:.1f}", "–" if c["follows"] is None else pc(c["follows"])])] for r in rows if r["tpf"] is not None]
     return _markdown(head, body)
@@ -289,7 +294,7 @@ def ladder(
         if stage == "naive": convert(r.model, r.tokenizer)
         check_market(r.model, market)
         cat = Catalogue.of(market, r.tokenizer, r.sids)
-        size = (getattr(r.model.config, "block_diffusion", None) or dict(block_size=1))["block_size"]
+        size = BlockDiffusionConfig.of(r.model).block_size if is_converted(r.model) else 1
         for rule, tau in [("ar", None)] if size == 1 else [(rules[0], taus[0])] if stage == "naive" else [(u, t) for u in rules for t in taus]:
             cfg = BlockGenerationConfig(max_new_tokens=r.fmt.max_response, block_size=1) if size == 1 else BlockGenerationConfig(max_new_tokens=r.fmt.max_response, rule=rule, tau=tau)
             mine = spaced(reqs, naive) if stage == "naive" else reqs

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 import numpy as np, torch
 from tqdm.auto import tqdm
-from .cft import block_forward, block_noise, causal_forward, collate_blocks
-from .convert import BlockDiffusionConfig
+from .cft import block_forward, causal_forward, collate_blocks, response_noise
+from .convert import BlockDiffusionConfig, is_converted
 from .core import SettingError, seed_of
 from .gr2 import GR2Config, Reranker, WeightedTrainer, collate
 from .layout import CLEAN, NOISY, Layout, additive, attends, block_layout, prompt_layout
-from .metrics import reward
+from .metrics import accuracy, fault_rates, reward
 from .prompts import RANK, parse
 from .sample import BlockGenerationConfig, generate
 
@@ -206,7 +206,7 @@ class RolloutTrainer(WeightedTrainer):
     "A `Trainer` whose batches are decoded by the model that is being trained."
     def __init__(self, reranker:Reranker, args, train_dataset, eval_dataset=None, **kw):
         self.reranker = reranker
-        self.block_size = None if getattr(reranker.model.config, "block_diffusion", None) else 1   # an unconverted model decodes left to right
+        self.block_size = None if is_converted(reranker.model) else 1   # an unconverted model decodes left to right
         self.rank_id = reranker.tokenizer.convert_tokens_to_ids(RANK)
         super().__init__(reranker.model, args, processing_class=reranker.tokenizer, data_collator=lambda rows: dict(rows=rows), train_dataset=train_dataset, eval_dataset=eval_dataset, **kw)
     def prompts(self, rows):
@@ -217,6 +217,10 @@ class RolloutTrainer(WeightedTrainer):
         ids, att = self.prompts(rows)
         bare = self.accelerator.unwrap_model(self.model)
         return generate(bare, ids, att, BlockGenerationConfig(rule=self.args.rule, block_size=self.block_size, max_new_tokens=self.reranker.fmt.max_response, **kw))
+    def roll(self, rows):
+        "Recorded decodes for this step: one threshold for all, noise of their own."
+        a, step = self.args, self.state.global_step
+        return self.decode(rows, tau=a.taus[seed_of(a.seed, "tau", step) % len(a.taus)], temperature=a.temperature, seed=seed_of(a.seed, step), record=True, top=1)
     def judge(self, response, row): return parse(response, row, self.reranker.fmt, self.reranker.sids, self.reranker.tokenizer)
     def rolled(self, rows):
         "A batch of tensors from rows; must hold `weights`."
@@ -233,9 +237,9 @@ class RolloutTrainer(WeightedTrainer):
         for s in tqdm(range(0, len(rows), size), desc="decoding", leave=False, disable=self.args.disable_tqdm):
             y = self.decode(rows[s:s+size], tau=self.args.eval_tau)
             out += [(self.judge(a, r), r["rank"], len(a), f) for a, r, f in zip(y.responses, rows[s:s+size], y.forwards)]
-        v = [o[0] for o in out]
-        m = dict(reward=np.mean([reward(x, t) for x, t, *_ in out]), valid=np.mean([x.valid for x in v]), recall=np.mean([x.ranking[0] == t for x, t, *_ in out]),
-            ndcg=np.mean([1/np.log2(2+x.ranking.index(t)) for x, t, *_ in out]), tpf=sum(o[2] for o in out)/sum(o[3] for o in out), duplicate=np.mean(["duplicate" in x.kinds for x in v]))
+        v, targets, tokens, forwards = zip(*out)
+        acc = accuracy([x.ranking for x in v], targets)
+        m = dict(reward=np.mean([reward(x, t) for x, t in zip(v, targets)]), valid=np.mean([x.valid for x in v]), recall=acc["recall@1"].mean(), ndcg=acc["ndcg@10"].mean(), tpf=sum(tokens)/sum(forwards), duplicate=fault_rates(v)["duplicate"])
         m = {f"{metric_key_prefix}_{k}": float(x) for k, x in m.items()}
         self.log(m)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, m)
@@ -268,19 +272,14 @@ class OPDTrainer(RolloutTrainer):
         a, step, size = self.args, self.state.global_step, self.bd.block_size
         old = [not a.on_policy or seed_of(a.seed, "source", step, r["index"]) % 1000 < 1000*a.cft_share for r in rows]
         own = [i for i, o in enumerate(old) if not o]
-        if own: y = self.decode([rows[i] for i in own], tau=a.taus[seed_of(a.seed, "tau", step) % len(a.taus)], temperature=a.temperature, seed=seed_of(a.seed, step), record=True, top=1)
-        said = [r["response_ids"] for r in rows]
-        for j, i in enumerate(own): said[i] = y.responses[j]
+        rolls = dict(zip(own, self.roll([rows[i] for i in own]).trajectories)) if own else {}
+        said = [rolls[i].tokens if i in rolls else r["response_ids"] for i, r in enumerate(rows)]
         begin = [s.index(self.rank_id) if self.rank_id in s else -1 for s in said]
         x = collate_blocks([r | dict(response_ids=s, answer_start=b if b >= 0 else len(s)) for r, s, b in zip(rows, said, begin)], self.reranker.tokenizer.pad_token_id, size, a.reasoning_weight, a.answer_weight, 0.)
         R = x["weights"].shape[1]
-        canvases = torch.stack([torch.zeros(a.copies, R, dtype=torch.long)]*len(rows), 1)
-        for i, r in enumerate(rows):
-            if i in own: canvases[:, i] = draw_states(y.trajectories[own.index(i)], a.copies, R, a.seed, step, r["index"])
-            else:
-                noise = torch.cat([block_noise(size, a.copies, a.seed, step, r["index"], b) for b in range(R//size)], 1)
-                canvases[:, i] = x["input_ids"][i, -R:].masked_fill(noise, self.bd.mask_token_id)
-        x |= dict(canvases=canvases, names=torch.tensor([r["names"] for r in rows]), answer=torch.tensor(begin)+torch.tensor(begin).ge(0).long())
+        key = lambda r: (a.seed, step, r["index"])
+        state = lambda i, r: draw_states(rolls[i], a.copies, R, *key(r)) if i in rolls else x["input_ids"][i, -R:].masked_fill(response_noise(R//size, size, a.copies, *key(r)), self.bd.mask_token_id)
+        x |= dict(canvases=torch.stack([state(i, r) for i, r in enumerate(rows)], 1), names=torch.tensor([r["names"] for r in rows]), answer=torch.tensor([b+1 if b >= 0 else -1 for b in begin]))
         x = {k: v.to(self.args.device) for k, v in x.items()}
         imitate = torch.tensor([o and a.on_policy for o in old], device=self.args.device)
         law, mass = answer_targets(opinion(self.teacher, x, self.accelerator.unwrap_model(self.model)), x, x["canvases"], self.bd.mask_token_id, size, a.target)

@@ -40,7 +40,10 @@ class PromptFormat:
 
     def answer_length(self, levels=4)->int:
         "Tokens of the ranking itself, with its two brackets."
-        return 2+self.n*(1 if self.scheme == "slots" else levels+2)
+        return 2+self.n*self.name_length(levels)
+    def name_length(self, levels=4)->int:
+        "Tokens of one candidate's name in the ranking; `levels` of the semantic ids count only for those."
+        return 1 if self.scheme == "slots" else levels+2
     def to_json(self)->dict: return asdict(self)
 
 def control_tokens(
@@ -254,7 +257,7 @@ def judge(
     j, closed = pieces.index(RANK)+1, False
     slot_of = {t: k for k, t in enumerate(SLOTS)}
     pool = {c: k for k, c in enumerate(request["candidates"])}
-    width = 1 if fmt.scheme == "slots" else sids.levels+2
+    width = fmt.name_length(sids and sids.levels)
     while j < len(pieces):
         p = pieces[j]
         if p == DONE: closed = True; break

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np, torch
 from safetensors.torch import load_file, save_file
 from .cft import canvas_forward, collate_blocks
-from .core import SettingError, seed_of
+from .core import SettingError
 from .gr2 import Reranker
 from .metrics import fault_rates, reward
 from .opd import RolloutConfig, RolloutTrainer
@@ -99,9 +99,9 @@ class RLTrainer(RolloutTrainer):
         self.seen, self.kept = defaultdict(list), None
         super().__init__(reranker, args, train_dataset, eval_dataset, **kw)
     def rolled(self, rows):
-        a, step = self.args, self.state.global_step
+        a = self.args
         every = [r for r in rows for _ in range(a.group)]
-        y = self.decode(every, tau=a.taus[seed_of(a.seed, "tau", step) % len(a.taus)], temperature=a.temperature, seed=seed_of(a.seed, step), record=True, top=1)
+        y = self.roll(every)
         verdicts = [self.judge(s, r) for s, r in zip(y.responses, every)]
         R = torch.tensor([reward(v, r["rank"], a.alpha) for v, r in zip(verdicts, every)]).view(-1, a.group)
         A = advantages(R)

@@ -7,6 +7,7 @@ __all__ = ['I', 'F', 'S', 'STEP', 'FEATURES', 'Step', 'Trajectory', 'draft_verdi
            'to_dataset', 'from_dataset', 'save_trajectories', 'load_trajectories']
 
 # %% ../nbs/12_trajectory.ipynb #5e9138f0
+import json
 from dataclasses import asdict, dataclass, field
 from datasets import Dataset, Features, List, Value
 from .core import DataError, atomic
@@ -41,6 +42,10 @@ class Trajectory:
     rule: str = "" # commit rule in words
     request: str = "" # the request as JSON: history, candidates and, where known, user and the target's rank
 
+    def answering(self, request:dict):
+        "Note the request that this decode answers; returns itself."
+        self.request = json.dumps({k: request[k] for k in ("user", "history", "candidates", "rank") if k in request})
+        return self
     def before(self, step:Step)->list:
         "Response tokens to the left of a step's canvas."
         return self.tokens[:step.start]
@@ -89,7 +94,7 @@ def collisions(
 )->list: # per duplicate: candidate, and per slot its place in the answer, first token, step that finished it, least confidence
     "Which slots name the same candidate, and when each was written."
     v = judge(pieces_of(trajectory.tokens, tokenizer), request, fmt, sids, tokenizer.eos_token)
-    width, when = 1 if fmt.scheme == "slots" else sids.levels+2, trajectory.commit_step()
+    width, when = fmt.name_length(sids and sids.levels), trajectory.commit_step()
     def written(slot):
         ps = range(v.places[slot], v.places[slot]+width)
         sure = [trajectory.steps[when[p]].confidence[p-trajectory.steps[when[p]].start] for p in ps]

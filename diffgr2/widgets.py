@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['PAGE', 'STYLE', 'pack_run', 'clean_text', 'request_of', 'pack', 'titled', 'module', 'View', 'save_view', 'load_view',
-           'inert', 'table_part', 'page', 'denoise', 'race', 'compare', 'Live', 'Explore']
+           'inert', 'table_part', 'page', 'save_page', 'denoise', 'race', 'compare', 'Live', 'Explore']
 
 # %% ../nbs/40_widgets.ipynb #36f77b14
 import base64, functools, hashlib, html, json, sys
 from importlib.resources import files
 import numpy as np
 from .charts import invalid_rates
+from .convert import is_converted
 from .core import DataError, DiffGR2Error, RequestError, SettingError, atomic, load_json, save_json
 from .prompts import Catalogue, RANK, check_request, names, parse
 from .trajectory import Trajectory, draft_verdict
@@ -60,7 +61,7 @@ def clean_text(s:str)->str:
 def _draft(v, reranker):
     "A verdict for the browser: which slot holds whom, what is wrong, and which tokens say so."
     if v is None: return None
-    width = 1 if reranker.fmt.scheme == "slots" else reranker.sids.levels+2
+    width = reranker.fmt.name_length(reranker.sids and reranker.sids.levels)
     places = [list(range(p, p+width)) for p in v.places]
     faults = []
     for f in v.faults:
@@ -149,7 +150,7 @@ class View:
     def html(self)->str: return page([self], self.title)
     def save_html(self, path):
         "One self-contained file, written atomically."
-        with atomic(path) as tmp: tmp.write_text(self.html(), encoding="utf-8")
+        save_page([self], path, self.title)
 
 def save_view(
     view:View, # to keep
@@ -197,10 +198,10 @@ def page(
     title:str="diffgr2", # of the page
 )->str: # HTML
     "A self-contained page."
-    body, scripts, charts = [], [], False
+    body, scripts, charts, views = [], [], False, False
     for p in parts:
         if isinstance(p, tuple): head, p = p; body.append(f"<h2>{html.escape(head)}</h2>")
-        if isinstance(p, View): body.append(f'<script type="application/json" data-view>{inert(p.data)}</script><div></div>')
+        if isinstance(p, View): views = True; body.append(f'<script type="application/json" data-view>{inert(p.data)}</script><div></div>')
         elif isinstance(p, str): body.append(f"<p>{html.escape(p)}</p>")
         elif isinstance(p, list): body.append('<div class="wide"><table>'+"".join("<tr>"+"".join(f"<{'th' if i == 0 else 'td'}>{html.escape(str(c))}</{'th' if i == 0 else 'td'}>" for c in r)+"</tr>" for i, r in enumerate(p))+"</table></div>")
         else:
@@ -212,12 +213,20 @@ def page(
         from plotly.offline import get_plotlyjs
         scripts = [get_plotlyjs(), *scripts]
     tags = "".join(f"<script>{s}</script>" for s in scripts)
-    if any(isinstance(p[1] if isinstance(p, tuple) else p, View) for p in parts):
+    if views:
         main = PAGE.replace("import_views", module().replace("export default { render };", "").replace("export function", "function"))
         tags += f'<script type="module">{main}</script>'; scripts.append(main)
     allowed = " ".join("'sha256-"+base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()+"'" for s in scripts)
     policy = f"default-src 'none'; script-src {allowed or chr(39)+'none'+chr(39)}; style-src 'unsafe-inline'; img-src data: blob:"
     return f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{policy}"><meta name="viewport" content="width=device-width"><title>{html.escape(title)}</title><style>{STYLE}</style></head><body><h1 style="font-size:20px">{html.escape(title)}</h1>{"".join(body)}{tags}</body></html>'
+
+def save_page(
+    parts:list, # see `page`
+    path, # HTML file to (re)place
+    title:str="diffgr2", # of the page
+):
+    "Write a page, atomically."
+    with atomic(path) as tmp: tmp.write_text(page(parts, title), encoding="utf-8")
 
 # %% ../nbs/40_widgets.ipynb #1febdddb
 def denoise(
@@ -280,9 +289,8 @@ class Live:
                 except ValueError as e: raise RequestError(f"not JSON: {e}") from e
                 check_request(q, r.fmt, self.cat)
                 if self.complete: q = self.complete(q)
-            size = self.size.value if getattr(r.model.config, "block_diffusion", None) else 1
-            ask = json.dumps({k: q[k] for k in ("user", "history", "candidates", "rank") if k in q})
-            def step(t): t.request = ask; self.view.update(pack([("", t, r)], self.cat))
+            size = self.size.value if is_converted(r.model) else 1
+            def step(t): self.view.update(pack([("", t.answering(q), r)], self.cat))
             a, = rerank(r, [q], self.cat, BlockGenerationConfig(max_new_tokens=r.fmt.max_response, rule=self.rule.value, tau=self.tau.value, block_size=size, record=True), streamer=_Stream(step))
             self.answer = a
             self.view.update(denoise(a.trajectory, r, self.cat).data)
