@@ -54,13 +54,15 @@ def attends(
     context:str, # "block" or "causal"
 )->torch.Tensor: # (B, Lq, Lk) bool
     "The one rule of attention."
+    P = int((k.kind == PROMPT).all(0).long().cumprod(0).sum())              # prompts come first, and most of a mask is about them: keep their part short
+    valid, earlier = k.valid, k.position[:, None] <= q.position[:, :, None]
+    prompt, k, before = earlier[..., :P], Layout(*(x[:, P:] for x in k)), earlier[..., P:]
     qk, kk = q.kind[:, :, None], k.kind[:, None]
     qb, kb = q.block[:, :, None], k.block[:, None]
-    earlier = k.position[:, None] <= q.position[:, :, None]
-    own = (kb == qb) & (earlier if context == "causal" else torch.ones_like(earlier))
+    own = (kb == qb) & before if context == "causal" else kb == qb
     to_clean = (kk == CLEAN) & (((qk == CLEAN) & ((kb < qb) | own)) | ((qk == NOISY) & (kb < qb)))
     to_noisy = (kk == NOISY) & (qk == NOISY) & (k.canvas[:, None] == q.canvas[:, :, None])
-    return (((kk == PROMPT) & earlier) | to_clean | to_noisy) & k.valid[:, None]
+    return torch.cat([prompt, ((kk == PROMPT) & before) | to_clean | to_noisy], -1) & valid[:, None]
 
 def additive(
     seen, # (B, Lq, Lk) bool
