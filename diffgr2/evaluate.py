@@ -20,6 +20,7 @@ from .gr2 import Reranker, check_market, load_reranker, load_run
 from .metrics import accuracy, difference, fault_rates, interval, ratio, tokens_per_forward
 from .prompts import FAULTS, Catalogue, RANK, Verdict, check_request, encode_prompt, names, parse
 from .sample import BlockGenerationConfig, UsedNames, assign, describe_rule, generate
+from .speculate import speculate
 from .traces import false_claims, grades_said, rank_by_grade
 from .trajectory import annotate
 
@@ -46,7 +47,7 @@ def batch_prompts(
     for i, p in enumerate(prompts): ids[i, P-len(p):] = torch.tensor(p); att[i, P-len(p):] = 1
     return ids, att
 
-DECODERS = "free", "constrained", "assignment"
+DECODERS = "free", "lossless", "constrained", "assignment"
 
 def rerank(
     reranker:Reranker, # model, tokenizer, format, semantic ids
@@ -54,9 +55,10 @@ def rerank(
     cat:Catalogue, # item texts
     cfg:BlockGenerationConfig=None, # default: the model's own block size, threshold .9
     batch_size:int=32, # requests decoded together
-    decoder:str="free", # "free"; for comparison "constrained" (used names are masked), "assignment" (best permutation under the answer's probabilities)
+    decoder:str="free", # "free"; "lossless" (drafts for `verifier`, see `speculate`); for comparison "constrained" (used names are masked), "assignment" (best permutation under the answer's probabilities)
     progress:bool=False, # show a bar
     streamer=None, # see `generate`; for one request
+    verifier=None, # the causal LM that has the last word in lossless decoding; default: the model itself
 )->list: # of `Answer`
     "Decode and judge. `RequestError` before anything is decoded if a request cannot be served."
     model, tok, fmt, sids = reranker
@@ -71,7 +73,9 @@ def rerank(
     for s in tqdm(range(0, len(reqs), batch_size), disable=not progress, desc=describe_rule(cfg, cfg.block_size or getattr(model.config, "block_diffusion", {}).get("block_size")), leave=False):
         part = reqs[s:s+batch_size]
         ids, att = batch_prompts(prompts[s:s+batch_size], tok.pad_token_id)
-        y = generate(model, ids.to(model.device), att.to(model.device), cfg, streamer, constrain=[UsedNames(r, fmt, cat, tok) for r in part] if decoder == "constrained" else None)
+        x = ids.to(model.device), att.to(model.device)
+        if decoder == "lossless": y = speculate(model, *x, cfg, verifier=verifier, streamer=streamer)
+        else: y = generate(model, *x, cfg, streamer, constrain=[UsedNames(r, fmt, cat, tok) for r in part] if decoder == "constrained" else None)
         for i, r in enumerate(part):
             a = y.responses[i]
             t = annotate(y.trajectories[i], r, fmt, tok, sids) if y.trajectories else None
@@ -108,6 +112,7 @@ def row(
     reqs, # requests with `rank` and `user`
     answers:list=None, # of `Answer`; None for rankers that do not decode
     ar:list=None, # AR's rankings of the same requests
+    earlier:dict=None, # stage name -> (rankings, valid) of stages that came before, on the same requests
     **ident, # dataset, stage, rule, tau, block_size, scheme
 )->dict: # one row of `results/<dataset>.json`
     "Accuracy with intervals, paired differences, validity and cost."
@@ -124,6 +129,7 @@ def row(
         tpf = tokens_per_forward([a.order for a in answers], [a.forwards for a in answers], [a.answer_start for a in answers])
         out |= dict(valid=float(ok.mean()), valid_interval=interval(ok, users), faults=fault_rates([a.verdict for a in answers]), tpf=tpf["all"], tpf_interval=ratio([len(a.response) for a in answers], [a.forwards for a in answers], users), tpf_reasoning=tpf["reasoning"], tpf_answer=tpf["answer"],
             nfe=float(np.mean([a.forwards for a in answers])), tokens=float(np.mean([len(a.response) for a in answers])), reasoning=float(np.mean([len(a.response) if a.answer_start is None else a.answer_start for a in answers])), width=float(np.mean([a.width for a in answers])))
+        if earlier: out["against"] = {k: {m: difference(v, o[m], users) for m, v in acc.items()}|dict(valid=difference(ok.astype(float), np.array(valid, float), users)) for k, (rk, valid) in earlier.items() for o in [accuracy(rk, targets)]}
         out["repaired"] = {m: interval(v, users) for m, v in accuracy([a.verdict.repaired for a in answers], targets).items()}
         if ok.any() and not ok.all():
             keep = np.flatnonzero(ok)
@@ -281,7 +287,7 @@ def ladder(
     run = Path(run); info = load_json(run/"run.json"); reqs = load_run(run, split)
     if limit: reqs = spaced(reqs, limit)
     market, rows, ar, runners, cats = load_market(info["dataset"], path), [], None, {}, {}
-    ident = dict(dataset=info["dataset"], scheme=info["scheme"], seed=info["seed"], rule=None, tau=None, block_size=None)
+    seen, ident = {}, dict(dataset=info["dataset"], scheme=info["scheme"], seed=info["seed"], rule=None, tau=None, block_size=None)
     here = dict(split=split, coverage=info["coverage"][split])
     stages = stages or [s for s in STAGES if s in ("floor", "teacher", "naive") or (run/s).is_dir()]
     for stage in sorted(stages, key=lambda s: STAGES.index(s) if s in STAGES else len(STAGES)):
@@ -295,19 +301,23 @@ def ladder(
         check_market(r.model, market)
         cat = Catalogue.of(market, r.tokenizer, r.sids)
         size = BlockDiffusionConfig.of(r.model).block_size if is_converted(r.model) else 1
-        for rule, tau in [("ar", None)] if size == 1 else [(rules[0], taus[0])] if stage == "naive" else [(u, t) for u in rules for t in taus]:
-            cfg = BlockGenerationConfig(max_new_tokens=r.fmt.max_response, block_size=1) if size == 1 else BlockGenerationConfig(max_new_tokens=r.fmt.max_response, rule=rule, tau=tau)
+        how = "free" if decoder == "lossless" and size == 1 else decoder
+        for rule, tau in [("ar", None)] if size == 1 else [("lossless", None)] if how == "lossless" else [(rules[0], taus[0])] if stage == "naive" else [(u, t) for u in rules for t in taus]:
+            cfg = BlockGenerationConfig(max_new_tokens=r.fmt.max_response, block_size=1) if size == 1 else BlockGenerationConfig(max_new_tokens=r.fmt.max_response, **({} if how == "lossless" else dict(rule=rule, tau=tau)))
             mine = spaced(reqs, naive) if stage == "naive" else reqs
-            what = dict(model=weights, n=len(mine), rule=rule, tau=tau, budget=cfg.max_new_tokens)
-            file = run/"answers"/f"{split}-{stage}-{rule}-{tau}.json"
-            ans = kept_answers(file, mine, r, **what) if decoder == "free" else None     # what is kept is what was written, not what became of it
-            if ans is None: ans = rerank(r, mine, cat, cfg, batch, decoder, progress)
-            if decoder == "free": keep_answers(ans, file, **what)
-            rk = [x.verdict.ranking for x in ans]
-            if stage == "ar": ar = rk
+            what = dict(model=weights, n=len(mine), rule=rule, tau=tau, budget=cfg.max_new_tokens)|(dict(verifier=fingerprint(run/"ar")) if how == "lossless" else {})
+            file, keep = run/"answers"/f"{split}-{stage}-{rule}-{tau}.json", how in ("free", "lossless")   # what is kept is what was written, not what became of it
+            ans = kept_answers(file, mine, r, **what) if keep else None
+            if ans is None: ans = rerank(r, mine, cat, cfg, batch, how, progress, verifier=load_reranker(run/"ar").model if how == "lossless" else None)
+            if keep: keep_answers(ans, file, **what)
+            rk, ok = [x.verdict.ranking for x in ans], [x.verdict.valid for x in ans]
+            if stage == "ar": ar, said = rk, [x.response for x in ans]
             base = ar and [ar[k] for k in where(len(reqs), len(mine))]
-            rows.append(row(rk, mine, ans, base, **(ident | dict(stage=stage, rule=rule+(f" {decoder}" if decoder != "free" else ""), tau=tau, block_size=size)))|here|dict(claims=reasoning_check(ans, mine, r, cat)))
-            if stage != "naive": runners[stage, rule, tau] = r, cfg; cats[stage, rule, tau] = cat
+            before = {s: v for (s, *k), v in seen.items() if k == [rule, tau]}
+            new = row(rk, mine, ans, base, before, **(ident | dict(stage=stage, rule=rule+(f" {how}" if how not in ("free", "lossless") else ""), tau=tau, block_size=size)))|here|dict(claims=reasoning_check(ans, mine, r, cat))
+            if how == "lossless" and ar: new["identical"] = float(np.mean([a.response == s for a, s in zip(ans, said)]))
+            rows.append(new)
+            if stage != "naive": runners[stage, rule, tau] = r, cfg; cats[stage, rule, tau] = cat; seen[stage, rule, tau] = rk, ok
     first = "ar", "ar", None
     if timed and decoder == "free" and first in runners:
         some = spaced(reqs, timed)

@@ -107,6 +107,11 @@ class _Room(DynamicLayer):
         self.memory = [m[:len(indices)] for m in self.memory]
         self._hold(self.keys.shape[2])
 
+    def move(self, start, order):
+        "Reorder the columns from `start` on; `order` (B, columns)."
+        n = start+order.shape[1]
+        for m in self.memory: m[:, :, start:n] = m[:, :, start:n].gather(2, order[:, None, :, None].expand(-1, m.shape[1], -1, m.shape[3]))
+
 def _cache(length): return Cache(layer_class_to_replicate=functools.partial(_Room, length))
 
 def _forward(model, cache, ids, layout, mask, keep):
