@@ -77,10 +77,10 @@ def tokens_per_forward(
     for o, f, a in zip(order, forwards, answers):
         o, n = np.asarray(o), len(o)
         part = (np.arange(n) >= (n if a is None else a)).astype(int)
-        total = np.bincount(o, minlength=f+1).clip(1)
-        for k in (0, 1):
-            tok[k] += (part == k).sum()
-            if k == 0: r = (np.bincount(o[part == 0], minlength=f+1)/total).sum(); fwd[0] += r
+        at, each = np.unique(o, return_counts=True)
+        cost = np.diff(at, prepend=0)                                          # a forward that wrote nothing (a draft) belongs to the next one that did
+        for k in (0, 1): tok[k] += (part == k).sum()
+        r = (np.array([(part[o == g] == 0).sum() for g in at])/each*cost).sum(); fwd[0] += r
         fwd[1] += f-r
     part = lambda k: float(tok[k]/fwd[k]) if fwd[k] else 0.
     return dict(all=float(tok.sum()/fwd.sum()), reasoning=part(0), answer=part(1))

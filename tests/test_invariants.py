@@ -7,7 +7,8 @@ from diffgr2.convert import BlockDiffusionConfig, convert
 from diffgr2.core import CheckpointError, SettingError
 from diffgr2.gr2 import Reranker
 from diffgr2.layout import training_layout, attends, additive
-from diffgr2.sample import RULES, BlockGenerationConfig, generate
+from diffgr2.sample import RULES, BlockGenerationConfig, _cache, generate
+from diffgr2.speculate import speculate
 
 def converted(shape, size=4, context="block", dtype=torch.float32, seed=0):
     m, tok = build(shape, seed, dtype), letters()
@@ -186,3 +187,54 @@ def test_stopping_criteria():
     m, tok = converted("qwen3")
     out = generate(m, torch.tensor([[1, 2, 3]]), max_new_tokens=12, stopping_criteria=lambda ids, scores: ids.shape[1] >= 7)
     assert len(out.responses[0]) == 4
+
+@pytest.mark.parametrize("context", ["block", "causal"])
+def test_lossless_is_the_verifier(shape, prompts, context):
+    "The verifier's own greedy tokens, ragged batches, either padding, any draft length; with causal context the model verifies itself."
+    m, tok = converted(shape, context=context, dtype=torch.float64)
+    teacher = build(shape, seed=3).double()
+    for side in ("left", "right"):
+        ids, att = batch(prompts, side)
+        for verifier in (teacher, None) if context == "causal" else (teacher,):
+            truth = generate(verifier or m, ids, att, block_size=1, max_new_tokens=14).responses
+            for draft in (None, 2):
+                out = speculate(m, ids, att, verifier=verifier, draft=draft, max_new_tokens=14)
+                assert out.responses == truth and all(len(o) == len(r) and max(o) == f for o, r, f in zip(out.order, out.responses, out.forwards))
+
+@pytest.mark.parametrize("own", [False, True])
+def test_lossless_samples_follow_the_verifier(own):
+    "With a temperature: the law of the first two tokens is the verifier's, whatever the drafter thinks."
+    from scipy.stats import chisquare
+    m, tok = converted("qwen3", context="causal")
+    law_of = m if own else build("qwen3", seed=3)
+    x = torch.tensor([[5, 6, 7]])
+    seen = lambda ids: law_of(ids).logits[0, -1].index_fill(0, torch.tensor(BlockDiffusionConfig.of(law_of, 1).suppressed, dtype=torch.long), -torch.inf).div(.5).softmax(-1)
+    out = speculate(m, x.expand(3000, -1), verifier=None if own else law_of, max_new_tokens=4, temperature=.5, seed=1).responses
+    with torch.no_grad(): first = seen(x)
+    top = int(first.argmax())
+    with torch.no_grad(): second = seen(torch.tensor([[5, 6, 7, top]]))
+    for drawn, law in (([r[0] for r in out], first), ([r[1] for r in out if r[0] == top and len(r) > 1], second)):
+        keep = law*len(drawn) >= 5
+        count = torch.bincount(torch.tensor(drawn), minlength=len(law))
+        f, e = [*count[keep].tolist(), int(count[~keep].sum())], [*(law[keep]*len(drawn)).tolist(), float(law[~keep].sum()*len(drawn))]
+        if e[-1] < 1: f, e = f[:-1], e[:-1]
+        assert len(drawn) > 200 and chisquare(f, [v*sum(f)/sum(e) for v in e]).pvalue > 1e-3
+
+def test_lossless_noise_belongs_to_the_request(prompts):
+    m, tok = converted("qwen3", context="causal", dtype=torch.float64)
+    ids, att = batch(prompts); kw = dict(max_new_tokens=12, temperature=1., seed=5)
+    assert speculate(m, ids, att, **kw).responses == speculate(m, ids.flip(0), att.flip(0), **kw).responses[::-1]
+
+@pytest.mark.parametrize("bad", [dict(draft=0), dict(record=True), dict(verifier="large"), dict()])
+def test_lossless_settings_that_cannot_work(bad, prompts):
+    m, tok = converted("qwen3")                                                # block context: cannot verify itself
+    if bad.get("verifier"): bad = dict(verifier=build("qwen3")); bad["verifier"].resize_token_embeddings(200)
+    with pytest.raises((SettingError, CheckpointError)): speculate(m, *batch(prompts), max_new_tokens=8, **bad)
+
+def test_rows_that_leave_keep_the_cache_packed():
+    "Memory is allocated once: rows that leave are moved within it, never copied to a new one."
+    layer = _cache(8); layer.update(torch.arange(6.).view(3, 1, 2, 1), -torch.arange(6.).view(3, 1, 2, 1), 0)
+    at = layer.layers[0].memory[0].data_ptr()
+    layer.batch_select_indices(torch.tensor([0, 2]))
+    k, v = layer.update(torch.full((2, 1, 1, 1), 9.), torch.full((2, 1, 1, 1), 8.), 0)
+    assert layer.layers[0].memory[0].data_ptr() == at and k.flatten().tolist() == [0, 1, 9, 4, 5, 9] and v.flatten().tolist() == [0, -1, 8, -4, -5, 8]

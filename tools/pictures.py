@@ -9,11 +9,12 @@ from diffgr2.gr2 import load_reranker
 from diffgr2.prompts import Catalogue, RANK
 from diffgr2.retrieve import requests
 from diffgr2.sample import BlockGenerationConfig
-from diffgr2.charts import attention, commit_order, frontier, invalid_rates
+from diffgr2.charts import attention, commit_order, frontier, growth, harm, invalid_rates
 from diffgr2.widgets import load_view
 
 root = Path(__file__).parent.parent
-out = root/"nbs"/"tutorials"/"pictures"; out.mkdir(exist_ok=True)
+out, chapters = root/"nbs"/"tutorials"/"pictures", root/"nbs"/"pictures"
+for folder in (out, chapters): folder.mkdir(exist_ok=True)
 
 def views():
     "Shipped decodes, at the step that says most."
@@ -36,6 +37,7 @@ def charts():
     calm, hurried = decode(.9), decode(.6)
     invalid_rates({"tau .9": calm, "tau .6": hurried}, model.tokenizer.convert_tokens_to_ids(RANK)).write_image(out/"invalid.png")
     commit_order(calm).write_image(out/"order.png"); attention().write_image(out/"attention.png")
-    if (f := root/"nbs"/"results"/"movielens-frontier.json").exists(): frontier(load_json(f)).write_image(out/"frontier.png")
+    frontier(load_json(root/"nbs"/"results"/"movielens-frontier.json")).write_image(out/"frontier.png")
+    harm().write_image(chapters/"harm.png"); growth(load_json(root/"nbs"/"results"/"bench.json")).write_image(chapters/"growth.png")
 
 if __name__ == "__main__": views(); charts()
