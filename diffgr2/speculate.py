@@ -137,7 +137,7 @@ def _speculate(drafter, verifier, input_ids, attention_mask, cfg, bd, most, stre
             for r, n in zip(rows.tolist(), k.tolist()): forwards[r] += own or n > 0
             if F and not own and not prompt: D.forget(~lay.valid)
         K = int(k.max())
-        drafts, laws, begin = torch.full((len(rows), K), x.pad, device=dev), [None]*len(rows), done.new_zeros(len(rows))
+        drafts, laws, begin = torch.full((len(rows), K), x.pad, device=dev), [torch.zeros(0, V, device=dev)]*len(rows), done.new_zeros(len(rows))
         if own:
             begin = z[:, 0].argmax(-1) if not T else torch.stack([draw(_laws(v[None], T, V), r)[0] for v, r in zip(z[:, 0], rows.tolist())])
             z = z[:, 1:]

@@ -208,8 +208,8 @@ def test_lossless_samples_follow_the_verifier(own):
     m, tok = converted("qwen3", context="causal")
     law_of = m if own else build("qwen3", seed=3)
     x = torch.tensor([[5, 6, 7]])
-    seen = lambda ids: law_of(ids).logits[0, -1].index_fill(0, torch.tensor(BlockDiffusionConfig.of(law_of, 1).suppressed, dtype=torch.long), -torch.inf).div(.5).softmax(-1)
-    out = speculate(m, x.expand(3000, -1), verifier=None if own else law_of, max_new_tokens=4, temperature=.5, seed=1).responses
+    seen = lambda ids: law_of(ids).logits[0, -1].index_fill(0, torch.tensor(BlockDiffusionConfig.of(law_of, 1).suppressed, dtype=torch.long), -torch.inf).div(.25).softmax(-1)
+    out = speculate(m, x.expand(3000, -1), verifier=None if own else law_of, max_new_tokens=4, temperature=.25, seed=1).responses
     with torch.no_grad(): first = seen(x)
     top = int(first.argmax())
     with torch.no_grad(): second = seen(torch.tensor([[5, 6, 7, top]]))

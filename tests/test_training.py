@@ -11,7 +11,7 @@ from diffgr2.retrieve import requests
 from diffgr2.rl import RLConfig, RLTrainer
 from diffgr2.traces import Grader, teach
 
-STAGES = "ar", "cft", "opd", "ar-rl", "rl"
+STAGES = "ar", "cft", "opd", "opd-slow", "ar-rl", "rl"                         # opd-slow: the same model, one token a step, teaches
 
 @pytest.fixture(scope="module")
 def world():
@@ -30,7 +30,8 @@ def trainer(stage, world, out, **kw):
     if stage != "ar-rl": convert(model, tok, 16)
     if stage == "cft": return CFTTrainer(model, CFTConfig(**args), tok, train_dataset=rows)
     args |= dict(taus=[.02], eval_on_start=False)
-    if stage == "opd": return OPDTrainer(Reranker(model, tok, fmt, None), teacher, OPDConfig(**args, temperature=1.), rows)
+    if stage == "opd-slow": teacher = copy.deepcopy(model)
+    if stage.startswith("opd"): return OPDTrainer(Reranker(model, tok, fmt, None), teacher, OPDConfig(**args, temperature=1.), rows)
     t = RLTrainer(Reranker(model, tok, fmt, None), RLConfig(**(dict(group=4) | args)), rows)
     t.judge = lambda response, row: Verdict(5, sorted(range(5), key=lambda k: (sum(response[k::5]) % 7, k)), [])   # an untrained model has no valid answers: reward something that varies
     return t
