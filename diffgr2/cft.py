@@ -20,6 +20,7 @@ def block_noise(
     block_size:int, # positions
     copies:int, # 1, or 2 for a complementary pair
     *key, # what the noise belongs to: seed, epoch, example, block
+    suffix:float=0., # share of blocks that are masked from a random place on, as a draft finds them
 )->torch.Tensor: # (copies, block_size) bool, True = masked
     "Masks of one block."
     g = torch.Generator().manual_seed(seed_of(*key))
@@ -29,6 +30,9 @@ def block_noise(
     b = u[1] < t[1] if every else ~a                                        # the complement of everything would teach nothing
     if not every: a[0] = False
     b[0] = False
+    if suffix and float(torch.rand((), generator=g)) < suffix:
+        cut = torch.randint(0, block_size, (2,), generator=g)
+        a, b = torch.arange(block_size) >= cut[:, None]
     return torch.stack([a, b])[:copies]
 
 def response_noise(
@@ -36,9 +40,10 @@ def response_noise(
     block_size:int, # positions
     copies:int, # as in `block_noise`
     *key, # seed, epoch, example
+    suffix:float=0., # as in `block_noise`
 )->torch.Tensor: # (copies, blocks * block_size) bool
     "`block_noise` for a whole response."
-    return torch.cat([block_noise(block_size, copies, *key, b) for b in range(blocks)], 1)
+    return torch.cat([block_noise(block_size, copies, *key, b, suffix=suffix) for b in range(blocks)], 1)
 
 # %% ../nbs/21_cft.ipynb #3df2d507
 def collate_blocks(
@@ -69,21 +74,24 @@ def canvas_forward(
     blocks, # (B, S) which block each is a version of; -1: none
     real=None, # (B, R) bool: response tokens that exist; the others are seen by nobody. Default: all
     bare=None, # the model itself where `model` is a wrapper (several processes)
+    clean:bool=False, # also give the logits of all clean tokens (B, R, vocabulary); left to right if the clean context is causal
 )->torch.Tensor: # (B, S, block size, vocabulary) logits at the places of the tokens they predict
     "One forward over `[prompt + clean | canvases]`."
     bare, size = bare or model, canvases.shape[2]
     bd, P = BlockDiffusionConfig.of(bare, size), prompt_mask.shape[1]
     R = ids.shape[1]-P
     check_length(bare, int(prompt_mask.sum(1).max())+R)
-    starts = torch.arange(P-1, P-1+R, size, device=ids.device)
+    stride = 1 if clean else size
+    starts = torch.arange(P-1, P-1+R, stride, device=ids.device)
     noisy = blocks if size > 1 else blocks[:, :0]                           # a canvas of one position shows nothing
     lay = canvas_layout(prompt_mask, R, size, noisy, real)
     x = torch.cat([ids, canvases[:, :noisy.shape[1]].flatten(1)], 1)
     keep = torch.cat([starts, torch.arange(P+R, x.shape[1], device=ids.device)])
     out = model(input_ids=x, attention_mask=additive(attends(lay, lay, bd.context), bare.dtype), position_ids=lay.position, logits_to_keep=keep, use_cache=False).logits.float()
     if bd.suppressed: out = out.index_fill(-1, torch.tensor(bd.suppressed, device=ids.device), -torch.inf)
-    first = out[:, :len(starts)].gather(1, blocks.clamp(min=0)[..., None].expand(-1, -1, out.shape[-1]))[:, :, None]
-    return torch.cat([first, out[:, len(starts):].unflatten(1, (-1, size))[:, :, :-1]], 2) if size > 1 else first
+    first = out[:, :len(starts)].gather(1, (blocks.clamp(min=0)*size//stride)[..., None].expand(-1, -1, out.shape[-1]))[:, :, None]
+    z = torch.cat([first, out[:, len(starts):].unflatten(1, (-1, size))[:, :, :-1]], 2) if size > 1 else first
+    return (z, out[:, :len(starts)]) if clean else z
 
 def block_forward(
     model, # a converted model
@@ -92,13 +100,16 @@ def block_forward(
     canvases, # (copies, B, R): noisy responses
     real=None, # as in `canvas_forward`
     bare=None, # as in `canvas_forward`
+    clean:bool=False, # as in `canvas_forward`
 )->torch.Tensor: # (B, copies, R, vocabulary)
     "`canvas_forward` with whole noisy responses."
     size = BlockDiffusionConfig.of(bare or model).block_size
     copies, B, R = canvases.shape
     blocks = torch.arange(R//size, device=ids.device).repeat(copies).expand(B, -1)
     if real is not None: blocks = blocks.masked_fill(~real[:, ::size].repeat(1, copies), -1)
-    return canvas_forward(model, ids, prompt_mask, canvases.transpose(0, 1).reshape(B, -1, size), blocks, real, bare).reshape(B, copies, R, -1)
+    z = canvas_forward(model, ids, prompt_mask, canvases.transpose(0, 1).reshape(B, -1, size), blocks, real, bare, clean)
+    shape = lambda v: v.reshape(B, copies, R, -1)
+    return (shape(z[0]), z[1]) if clean else shape(z)
 
 def causal_forward(
     model, # a causal LM
@@ -118,29 +129,35 @@ class CFTConfig(GR2Config):
     learning_rate: float = 1e-3
     copies: int = field(default=2, metadata=dict(help="noisy canvases a row: 2 = a pair with complementary masks, 1 = a single one"))
     pad_weight: float = field(default=.1, metadata=dict(help="loss weight of padding inside the last block"))
+    ar_weight: float = field(default=0., metadata=dict(help="weight of the left-to-right loss on the clean tokens, for a model that verifies its own drafts; needs causal clean context"))
+    suffix: float = field(default=0., metadata=dict(help="share of blocks that are masked from a random place on, as a draft finds them"))
     def __post_init__(self):
         super().__post_init__()
         if self.copies not in (1, 2): raise SettingError(f"copies must be 1 or 2, not {self.copies}")
+        if self.ar_weight < 0 or not 0 <= self.suffix <= 1: raise SettingError("ar_weight must not be negative, suffix is a share")
 
 class CFTTrainer(WeightedTrainer):
     "Masked-diffusion fine-tuning of a converted model on teacher traces (Diffusion-GR2, arXiv 2607.01170; complementary masks after Fast-dLLM v2)."
     def __init__(self, model, args, tokenizer, **kw):
         self.bd = BlockDiffusionConfig.of(model)
+        if args.ar_weight and self.bd.context != "causal": raise SettingError("finished tokens of this model see what follows them, so it cannot learn to write left to right: convert with context='causal' for ar_weight")
         super().__init__(model, args, processing_class=tokenizer, data_collator=lambda rows: collate_blocks(rows, tokenizer.pad_token_id, self.bd.block_size, args.reasoning_weight, args.answer_weight, args.pad_weight), **kw)
     def masks(self, index, blocks):
         "(copies, B, R) bool. Evaluation has a noise of its own that never changes."
         epoch = int(self.state.epoch or 0) if self.model.training else "evaluation"
-        return torch.stack([response_noise(blocks, self.bd.block_size, self.args.copies, self.args.seed, epoch, i) for i in index.tolist()], 1)
+        return torch.stack([response_noise(blocks, self.bd.block_size, self.args.copies, self.args.seed, epoch, i, suffix=self.args.suffix) for i in index.tolist()], 1)
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         ids, w, size = inputs["input_ids"], inputs["weights"], self.bd.block_size
         P, R = inputs["prompt_mask"].shape[1], w.shape[1]
         masked = self.masks(inputs["index"], R//size).to(ids.device)
         labels = ids[:, P:]
-        logits = block_forward(model, ids, inputs["prompt_mask"], labels.masked_fill(masked, self.bd.mask_token_id), inputs["real"], self.accelerator.unwrap_model(model))
+        logits = block_forward(model, ids, inputs["prompt_mask"], labels.masked_fill(masked, self.bd.mask_token_id), inputs["real"], self.accelerator.unwrap_model(model), clean=self.args.ar_weight > 0)
+        if self.args.ar_weight: logits, left = logits
         nll = F.cross_entropy(logits.permute(0, 3, 1, 2), labels[:, None].expand(-1, len(masked), -1), reduction="none")
         first = torch.arange(R, device=ids.device) % size == 0
         counted = masked.transpose(0, 1) & ~first
         counted[:, 0] |= first
         total = w.sum() if num_items_in_batch is None else num_items_in_batch
         loss = self.weighted(nll.masked_fill(~counted, 0), w[:, None], total)
+        if self.args.ar_weight: loss = loss+self.args.ar_weight*self.weighted(F.cross_entropy(left.transpose(1, 2), labels, reduction="none"), w, total)
         return (loss, logits) if return_outputs else loss
