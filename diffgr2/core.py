@@ -65,8 +65,8 @@ def merge_rows(
     "Add `rows` to a results file; a row with the same key replaces the old one."
     old = load_json(path) if Path(path).exists() else []
     ident = lambda r: tuple(r.get(k) for k in key)
-    new = {ident(r) for r in rows}
-    out = [r for r in old if ident(r) not in new] + rows
+    new = {ident(r): r for r in rows}
+    out = [new.pop(ident(r), r) for r in old]+[r for r in rows if ident(r) in new]   # a row keeps its place
     save_json(out, path)
     return out
 

@@ -316,7 +316,7 @@ def ladder(
             before = {s: v for (s, *k), v in seen.items() if k == [rule, tau]}
             new = row(rk, mine, ans, base, before, **(ident | dict(stage=stage, rule=rule+(f" {how}" if how not in ("free", "lossless") else ""), tau=tau, block_size=size)))|here|dict(claims=reasoning_check(ans, mine, r, cat))
             if how == "lossless" and ar: new["identical"] = float(np.mean([a.response == s for a, s in zip(ans, said)]))
-            rows.append(new)
+            if decoder != "lossless" or how == "lossless": rows.append(new)      # left-to-right models are decoded only to be compared with
             if stage != "naive": runners[stage, rule, tau] = r, cfg; cats[stage, rule, tau] = cat; seen[stage, rule, tau] = rk, ok
     first = "ar", "ar", None
     if timed and decoder == "free" and first in runners:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 import numpy as np, torch
 from safetensors.torch import load_file, save_file
-from .cft import canvas_forward
+from .cft import canvas_forward, replay_rows
 from .core import SettingError
 from .gr2 import Reranker
 from .metrics import fault_rates, reward
-from .opd import RolloutConfig, RolloutTrainer, replay_rows
+from .opd import RolloutConfig, RolloutTrainer
 
 # %% ../nbs/23_rl.ipynb #fa62bf6e
 def replay(

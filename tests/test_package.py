@@ -39,7 +39,7 @@ def test_no_word_of_any_machine():
 
 def test_shipped_checkpoints_are_small_and_safe():
     d = root/"diffgr2"/"pretrained"
-    assert sum(p.stat().st_size for p in d.rglob("*") if p.is_file()) < 15e6
+    assert sum(p.stat().st_size for p in d.rglob("*") if p.is_file()) < 30e6
     assert {p.suffix for p in d.rglob("*") if p.is_file()} <= {".safetensors", ".json", ".jinja"}
 
 def test_the_wheel_is_complete(tmp_path):
