@@ -139,6 +139,7 @@ class GR2Config(TrainingArguments):
     save_steps: float = 100
     save_total_limit: int = 2
     dataloader_pin_memory: bool = False
+    ddp_find_unused_parameters: bool = False                                   # every loss here uses all weights
     reasoning_weight: float = field(default=1., metadata=dict(help="loss weight of reasoning tokens"))
     answer_weight: float = field(default=2., metadata=dict(help="loss weight of answer tokens"))
 

@@ -1,7 +1,7 @@
 "Real data and the shipped models. What a machine lacks is skipped, visibly."
 import io, json, os
 import numpy as np, pytest
-from diffgr2.cli import main, parser, serve
+from diffgr2.cli import main, parser, serve, shipped
 from diffgr2.core import DataError, load_json
 from diffgr2.data import load_beauty, load_movielens, train_part
 from diffgr2.evaluate import rerank
@@ -65,7 +65,8 @@ def test_batched_equals_single(models):
 def test_demo(capsys):
     assert main(["demo", "--n", "4", "--show", "2"]) == 0
     said = capsys.readouterr().out
-    assert "reasoning" in said and "times fewer forwards" in said and said.count("what the user took next") == 2
+    assert "reasoning" in said and "100% of its answers are AR's, token for token" in said and said.count("what the user took next") == 2
+    assert all(f"\n{s} " in said for s in ("retriever", *shipped(), "lossless"))   # a line of totals each
 
 @needs_films
 def test_rerank_lines(models, tmp_path, capsys):
