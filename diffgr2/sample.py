@@ -289,8 +289,8 @@ def describe_rule(
 )->str:
     "A rule in words, such as `threshold 0.9, block 32`."
     if size == 1: return "autoregressive"
-    p = dict(threshold=cfg.tau, prefix=cfg.tau, factor=cfg.factor, entropy=cfg.entropy_bound, static=cfg.steps).get(cfg.rule, "")
-    return f"{cfg.rule} {p}".strip()+(f", block {size}" if size else "")
+    p = dict(threshold=cfg.tau, prefix=cfg.tau, factor=cfg.factor, entropy=cfg.entropy_bound, static=cfg.steps).get(cfg.rule)
+    return cfg.rule+(f" {p:g}" if p is not None else "")+(f", block {size}" if size else "")
 
 # %% ../nbs/13_sample.ipynb #981109b6
 class UsedNames:

@@ -111,6 +111,7 @@ def lab(tmp_path_factory):
     d = tmp_path_factory.mktemp("lab"); shutil.copytree(root/"nbs"/"tutorials", d/"nbs")
     s = d/"set/@jupyterlab/apputils-extension"; s.mkdir(parents=True)
     (s/"notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false, "doNotDisturbMode": true}')
+    (s/"themes.jupyterlab-settings").write_text('{"adaptive-theme": true}')      # light or dark as the browser prefers
     with socket.socket() as k: k.bind(("127.0.0.1", 0)); port = k.getsockname()[1]
     env = dict(os.environ, JUPYTER_CONFIG_DIR=f"{d}/cfg", JUPYTER_RUNTIME_DIR=f"{d}/rt", JUPYTERLAB_WORKSPACES_DIR=f"{d}/ws", JUPYTERLAB_SETTINGS_DIR=f"{d}/set", IPYTHONDIR=f"{d}/ipy", DIFFGR2_QUICK="1")
     with open(d/"log", "w") as log:
@@ -150,12 +151,40 @@ def drive(pg, lab, name, views):
         view.locator("select[aria-label='speed']").select_option(label="fast"); view.locator("button[aria-label='play or pause']").click()
         until(pg, lambda: int(view.get_attribute("data-step")) >= min(3, int(view.locator("input[type=range]").get_attribute("max"))))
 
+def live(pg):
+    "Decode from the live view: what it says, and the view that follows."
+    said, view = pg.locator(".jp-OutputArea .widget-html-content"), pg.locator(".dg").last
+    pg.locator("button:has-text('decode')").click()
+    until(pg, lambda: "tokens in" in said.last.inner_text(), 600)
+    view.scroll_into_view_if_needed()
+    until(pg, lambda: view.get_attribute("data-step") == view.locator("input[type=range]").get_attribute("max"))
+    assert view.locator(".t").count() > 50 and not view.locator(".t.masked").count()
+
+def point(pg):
+    "Click on a point of the chart: the view shows a decode that is behind it."
+    chart = pg.locator(".js-plotly-plot").last; chart.scroll_into_view_if_needed()
+    pick = pg.locator(".widget-dropdown select").last; had = pick.locator("option").count()
+    box = chart.locator(".scatterlayer .trace").first.locator("path.point").last.bounding_box()
+    pg.mouse.move(box["x"]+box["width"]/2, box["y"]+box["height"]/2); pg.wait_for_timeout(300)
+    pg.mouse.click(box["x"]+box["width"]/2, box["y"]+box["height"]/2)
+    until(pg, lambda: 0 < pick.locator("option").count() < had)
+    view = pg.locator(".dg").last; view.scroll_into_view_if_needed(); view.locator("input[type=range]").focus(); pg.keyboard.press("End")
+    until(pg, lambda: view.locator(".say.ko").count())
+
 @pytest.mark.parametrize("name,views", [("watching", 8), ("recipe", 3), ("why_invalid", 2), ("your_own_model", 0), ("exercises", 0)])
 def test_tutorial_in_lab(browser, lab, name, views):
     if name in ("why_invalid", "exercises") and not os.environ.get("DIFFGR2_MOVIELENS"): pytest.skip("MovieLens-100K is not here: set DIFFGR2_MOVIELENS")
-    pg = browser.new_context(viewport=dict(width=1300, height=950)).new_page(); said, called = watch(pg)
-    try: drive(pg, lab, name, views)
+    dark = name == "why_invalid"                                               # one of them at night
+    pg = browser.new_context(viewport=dict(width=1300, height=950), color_scheme="dark" if dark else "light").new_page(); said, called = watch(pg)
+    try:
+        drive(pg, lab, name, views)
+        if views:
+            ink, paper = (sum(map(int, re.findall(r"\d+", pg.locator(".dg").first.evaluate(f"x => getComputedStyle(x).{k}"))[:3])) for k in ("color", "backgroundColor"))
+            assert abs(ink-paper) > 300 and (ink > paper) == dark
+        if name == "watching" and os.environ.get("DIFFGR2_MOVIELENS"): live(pg)
+        if name == "why_invalid": point(pg)
     finally:
+        if pg.locator(".dg").count(): pg.locator(".dg").last.scroll_into_view_if_needed()
         pg.screenshot(path=shots/f"lab-{name}.png")
         pg.evaluate("async () => { for (const s of await (await fetch('/api/sessions')).json()) await fetch('/api/sessions/' + s.id, {method: 'DELETE'}); }")
         pg.context.close()

@@ -1,8 +1,9 @@
 "Real data and the shipped models. What a machine lacks is skipped, visibly."
 import io, json, os
 import numpy as np, pytest
-from diffgr2.cli import main, parser, serve, shipped
+from diffgr2.cli import main, parser, serve
 from diffgr2.core import DataError, load_json
+from diffgr2.demo import shipped
 from diffgr2.data import load_beauty, load_movielens, train_part
 from diffgr2.evaluate import rerank
 from diffgr2.gr2 import load_reranker

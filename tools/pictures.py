@@ -1,7 +1,8 @@
-"The pictures in README and tutorials: views as the browser shows them, and charts. Needs Chromium and MovieLens-100K."
+"The pictures in README, chapters and tutorials: views as the browser shows them, and charts. Needs Chromium and MovieLens-100K; the live view is the screenshot that tests/test_browser.py leaves."
 import shutil, tempfile
 from pathlib import Path
 from playwright.sync_api import sync_playwright
+from diffgr2.cli import main
 from diffgr2.core import load_json
 from diffgr2.data import load_movielens
 from diffgr2.evaluate import rerank
@@ -9,11 +10,11 @@ from diffgr2.gr2 import load_reranker
 from diffgr2.prompts import Catalogue, RANK
 from diffgr2.retrieve import requests
 from diffgr2.sample import BlockGenerationConfig
-from diffgr2.charts import attention, commit_order, frontier, growth, harm, invalid_rates
+from diffgr2.charts import attention, commit_order, frontier, growth, harm, invalid_rates, learning
 from diffgr2.widgets import load_view
 
 root = Path(__file__).parent.parent
-out, chapters = root/"nbs"/"tutorials"/"pictures", root/"nbs"/"pictures"
+out, chapters, results = root/"nbs"/"tutorials"/"pictures", root/"nbs"/"pictures", root/"nbs"/"results"
 for folder in (out, chapters): folder.mkdir(exist_ok=True)
 
 def views():
@@ -28,7 +29,11 @@ def views():
             for _ in range(step if step >= 0 else last+1+step): pg.click("button[aria-label='one step on']")
             if pg.locator(".t.wrong").count(): pg.locator(".t.wrong").first.hover()
             pg.locator(".dg").screenshot(path=out/f"{name}.png"); pg.close()
+        main(["report", str(results/"movielens.json"), "--frontier", str(results/"movielens-frontier.json"), "-o", f"{d}/report.html"])
+        pg = b.new_page(viewport=dict(width=1180, height=900)); pg.goto(Path(d, "report.html").as_uri()); pg.wait_for_selector(".js-plotly-plot .point"); pg.wait_for_timeout(500)
+        pg.screenshot(path=chapters/"report.png")
         b.close()
+    if (shot := root/"build"/"screenshots"/"lab-watching.png").exists(): shutil.copy(shot, out/"live.png")
 
 def charts():
     films, model = load_movielens(), load_reranker("movielens-cft")
@@ -37,7 +42,8 @@ def charts():
     calm, hurried = decode(.9), decode(.6)
     invalid_rates({"tau .9": calm, "tau .6": hurried}, model.tokenizer.convert_tokens_to_ids(RANK)).write_image(out/"invalid.png")
     commit_order(calm).write_image(out/"order.png"); attention().write_image(out/"attention.png")
-    frontier(load_json(root/"nbs"/"results"/"movielens-frontier.json")).write_image(out/"frontier.png")
-    harm().write_image(chapters/"harm.png"); growth(load_json(root/"nbs"/"results"/"bench.json")).write_image(chapters/"growth.png")
+    frontier(load_json(results/"movielens-frontier.json")).write_image(out/"frontier.png")
+    learning({p.stem.removesuffix("-rl"): load_json(p) for p in sorted(results.glob("*-rl.json"))}).write_image(chapters/"learning.png")
+    harm().write_image(chapters/"harm.png"); growth(load_json(results/"bench.json")).write_image(chapters/"growth.png")
 
 if __name__ == "__main__": views(); charts()
