@@ -22,17 +22,20 @@ def recipe(
     run = Path(runs)/f"{data}-{seed}"; at = lambda r=run: [str(r), "--seed", str(seed)]
     train = lambda stage, *more, r=run: ["train", stage, *at(r), *more]
     look = lambda name, *stages, r=run, more=(): ["evaluate", *at(r), "--out", str(out), "--name", f"{data}-{name}", "--limit", "600", "--timed", "0", *more, *(["--stages", "ar", *stages] if stages else [])]
-    ladder = [["prepare", data, *at()], train("ar"), train("ar-rl"), train("cft", "--lr", "2e-3", "--steps", "3000"), train("opd", "--teacher", "ar-rl", "--every", "50"), train("rl", "--every", "50"), ["evaluate", *at(), "--out", str(out)]]
-    if seed == 0: ladder.append(look("frontier", "cft", "opd", "rl", more=("--tau", *FRONTIER, "--rule", "threshold", "prefix")))
+    hard = ("eval_tau=.5",)                                                    # stages differ where it is hard
+    opd = lambda *more, sets=(): train("opd", "--steps", "160", "--lr", "3e-4", "--every", "40", *more, "--set", *hard, "lr_scheduler_type=cosine", *sets)
+    rl = lambda *more: train("rl", "--steps", "100", "--lr", "1e-4", "--every", "20", *more, "--set", *hard, "taus=[.9,.5]")
+    ladder = [["prepare", data, *at()], train("ar", "--steps", "3600"), train("cft", "--lr", "2e-3", "--steps", "3000"), opd(), rl(), ["evaluate", *at(), "--out", str(out)], ["evaluate", *at(), "--out", str(out), "--decoder", "lossless", "--stages", "ar", "cft", "opd", "rl"]]
+    if seed == 0: ladder += [look("frontier", "cft", "opd", "rl", more=("--tau", *FRONTIER, "--rule", "threshold", "prefix")), ["calibrate", *at(), "--out", str(out)]]
     if not ablations: return [(run, ladder)]
-    short = ("--steps", "300", "--every", "50")
-    jobs = [(run, [train("opd", *short, "--name", f"opd-{n}", *more) for n, more in {
-        "plain": ("--set", "target=plain"), "exact": ("--set", "target=exact"), "off-policy": ("--set", "on_policy=False"), "without-cft": ("--parent", "ar"), "pure": ("--set", "cft_share=0"), "answer-4": ("--answer-weight", "4")}.items()]
-        +[train("opd", *short, "--name", "opd-300"), train("rl", *short, "--parent", "cft", "--name", "rl-without-opd")]
-        +[train("cft", *short, "--name", f"cft-{n}", *more) for n, more in {"block-4": ("--block-size", "4"), "block-8": ("--block-size", "8"), "block-16": ("--block-size", "16"), "block-32": (), "causal": ("--context", "causal"), "one-canvas": ("--set", "copies=1")}.items()]
-        +[look("ablations", "cft", *[f"opd-{n}" for n in ("300", "plain", "exact", "off-policy", "without-cft", "pure", "answer-4")], "rl-without-opd", *[f"cft-{n}" for n in ("block-4", "block-8", "block-16", "block-32", "causal", "one-canvas")], more=("--tau", ".9", ".5"))]
-        +[look("ablations", "cft", "opd", more=("--tau", ".9", ".5", "--decoder", d)) for d in ("constrained", "assignment")])]
+    others = {"plain": ("target=plain",), "exact": ("target=exact",), "off-policy": ("on_policy=False",), "pure": ("cft_share=0",), "all-positions": ("sure=0",)}
+    more = {"without-cft": ("--parent", "ar"), "slow-teacher": ("--teacher", "cft"), "answer-4": ("--answer-weight", "4")}
+    blocks = {"block-4": ("--block-size", "4"), "block-8": ("--block-size", "8"), "block-16": ("--block-size", "16"), "block-32": (), "causal": ("--context", "causal"), "one-canvas": ("--set", "copies=1")}
+    jobs = [(run, [*(opd("--name", f"opd-{n}", sets=v) for n, v in others.items()), *(opd("--name", f"opd-{n}", *v) for n, v in more.items()), rl("--parent", "cft", "--name", "rl-without-opd"),
+        *(train("cft", "--steps", "300", "--every", "50", "--name", f"cft-{n}", *v) for n, v in blocks.items()),
+        look("ablations", "cft", "opd", "rl", *(f"opd-{n}" for n in (*others, *more)), "rl-without-opd", *(f"cft-{n}" for n in blocks), more=("--tau", ".9", ".5")),
+        *(look("ablations", "cft", "opd", "rl", more=("--tau", ".9", ".5", "--decoder", d)) for d in ("constrained", "assignment"))])]
     for reasoning in ("none", "shuffled"):
         r = Path(runs)/f"{data}-{seed}-{reasoning}"
-        jobs.append((r, [["prepare", data, *at(r), "--reasoning", reasoning], train("ar", r=r), train("cft", "--lr", "2e-3", "--steps", "3000", r=r), look(f"reasoning-{reasoning}", "cft", r=r)]))
+        jobs.append((r, [["prepare", data, *at(r), "--reasoning", reasoning], train("ar", "--steps", "3600", r=r), train("cft", "--lr", "2e-3", "--steps", "3000", r=r), look(f"reasoning-{reasoning}", "cft", r=r)]))
     return jobs
