@@ -56,3 +56,10 @@ def test_the_library_runs_without_nbdev_and_jupyter():
     code = ("import sys\nclass No:\n def find_spec(self, n, *a):\n  if n.split('.')[0] in ('nbdev','fastcore','execnb','IPython','ipywidgets','jupyterlab','plotly','anywidget'): raise ImportError(n)\n"
             "sys.meta_path.insert(0, No())\nimport diffgr2.cli as c\nc.parser().parse_args(['demo'])")
     subprocess.run([sys.executable, "-c", code], check=True)
+
+def test_every_chapter_is_listed():
+    "In the site's navigation and in the README, in order."
+    chapters = sorted(p.name for p in (root/"nbs").glob("[0-9]*.ipynb"))
+    for page, found in (("mkdocs.yml", r"\d\d_\w+\.ipynb"), ("nbs/index.ipynb", r"(?<=\| \[)\d\d_\w+(?=\]\(nbs/)")):
+        seen = re.findall(found, (root/page).read_text(encoding="utf-8"))
+        assert [x.removesuffix(".ipynb") for x in seen] == [c.removesuffix(".ipynb") for c in chapters], page
