@@ -17,7 +17,7 @@ from .convert import BlockDiffusionConfig, convert, is_converted
 from .core import CheckpointError, RequestError, SettingError, fingerprint, load_json, save_json
 from .data import load_market
 from .gr2 import Reranker, check_market, load_reranker, load_run
-from .metrics import accuracy, difference, fault_rates, interval, ratio, tokens_per_forward
+from .metrics import accuracy, difference, fault_rates, interval, ratio, tokens_per_forward, unmoved
 from .prompts import FAULTS, Catalogue, RANK, Verdict, check_request, encode_prompt, names, parse
 from .sample import BlockGenerationConfig, UsedNames, assign, describe_rule, generate
 from .speculate import speculate
@@ -70,7 +70,7 @@ def rerank(
     for r in reqs: check_request(r, fmt, cat)
     prompts = [encode_prompt(r, fmt, cat, tok)[0] for r in reqs]
     rank_id, out = tok.convert_tokens_to_ids(RANK), []
-    for s in tqdm(range(0, len(reqs), batch_size), disable=not progress, desc=describe_rule(cfg, cfg.block_size or getattr(model.config, "block_diffusion", {}).get("block_size")), leave=False):
+    for s in tqdm(range(0, len(reqs), batch_size), disable=not progress, desc="lossless" if decoder == "lossless" else describe_rule(cfg, cfg.block_size or getattr(model.config, "block_diffusion", {}).get("block_size")), leave=False):
         part = reqs[s:s+batch_size]
         ids, att = batch_prompts(prompts[s:s+batch_size], tok.pad_token_id)
         x = ids.to(model.device), att.to(model.device)
@@ -127,7 +127,7 @@ def row(
     if answers:
         ok = np.array([a.verdict.valid for a in answers])
         tpf = tokens_per_forward([a.order for a in answers], [a.forwards for a in answers], [a.answer_start for a in answers])
-        out |= dict(valid=float(ok.mean()), valid_interval=interval(ok, users), faults=fault_rates([a.verdict for a in answers]), tpf=tpf["all"], tpf_interval=ratio([len(a.response) for a in answers], [a.forwards for a in answers], users), tpf_reasoning=tpf["reasoning"], tpf_answer=tpf["answer"],
+        out |= dict(valid=float(ok.mean()), valid_interval=interval(ok, users), faults=fault_rates([a.verdict for a in answers]), unmoved=unmoved([a.verdict for a in answers]), tpf=tpf["all"], tpf_interval=ratio([len(a.response) for a in answers], [a.forwards for a in answers], users), tpf_reasoning=tpf["reasoning"], tpf_answer=tpf["answer"],
             nfe=float(np.mean([a.forwards for a in answers])), tokens=float(np.mean([len(a.response) for a in answers])), reasoning=float(np.mean([len(a.response) if a.answer_start is None else a.answer_start for a in answers])), width=float(np.mean([a.width for a in answers])))
         if earlier: out["against"] = {k: {m: difference(v, o[m], users) for m, v in acc.items()}|dict(valid=difference(ok.astype(float), np.array(valid, float), users)) for k, (rk, valid) in earlier.items() for o in [accuracy(rk, targets)]}
         out["repaired"] = {m: interval(v, users) for m, v in accuracy([a.verdict.repaired for a in answers], targets).items()}
@@ -232,11 +232,11 @@ def costs(
     rows:list, # of a results file
 )->str: # Markdown
     "What each decoder costs, and how often it is valid."
-    head = ["stage", "decoding", "valid", "duplicate", "omission", "out of set", "format", "truncated", "tokens", "TPF", "reasoning", "answer", "query width", "ms", "time ×", "true claims", "follows its grades"]
+    head = ["stage", "decoding", "valid", "duplicate", "omission", "out of set", "format", "truncated", "tokens", "TPF", "reasoning", "answer", "query width", "ms", "time ×", "true claims", "follows its grades", "order unmoved"]
     pc = lambda v: f"{100*v:.2f}%"
     body = [[stage_name(r), r["rule"]+(f" {r['tau']:g}" if r["tau"] is not None else ""), " ".join([pc(r["valid"]), f"[{pc(r['valid_interval']['low'])}, {pc(r['valid_interval']['high'])}]"]), *(pc(r["faults"][k]) for k in FAULTS),
         f"{r['tokens']:.0f}", number(r["tpf_interval"], 2), number(r["tpf_reasoning"], 2), number(r["tpf_answer"], 2), f"{r['width']:.0f}", "–" if r["speedup"] is None else f"{r['ms']:.0f}", "–" if r["speedup"] is None else number(r.get("speedup_interval", r["speedup"]), 2),
-        *(["–", "–"] if not (c := r.get("claims")) or c["true"] is None else [f"{100*c['true']['value']:.1f}% of {c['claims']:.1f}", "–" if c["follows"] is None else pc(c["follows"])])] for r in rows if r["tpf"] is not None]
+        *(["–", "–"] if not (c := r.get("claims")) or c["true"] is None else [f"{100*c['true']['value']:.1f}% of {c['claims']:.1f}", "–" if c["follows"] is None else pc(c["follows"])]), pc(r["unmoved"]) if "unmoved" in r else "–"] for r in rows if r["tpf"] is not None]
     return _markdown(head, body)
 
 def facts_of(

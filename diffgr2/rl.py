@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from .cft import canvas_forward, replay_rows
 from .core import SettingError
 from .gr2 import Reranker
-from .metrics import fault_rates, reward
+from .metrics import fault_rates, reward, unmoved
 from .rollout import RolloutConfig, RolloutTrainer
 
 # %% ../nbs/24_rl.ipynb #fa62bf6e
@@ -90,7 +90,7 @@ class RLTrainer(RolloutTrainer):
         if (same := sum(d == 1 for d in distinct)): warnings.warn(f"all {a.group} answers are the same in {same} of {len(distinct)} groups: nothing can be learnt from them; raise the temperature, or lower tau")
         rank = [(r["rank"]-v.ranking.index(r["rank"]))/v.n for v, r in zip(verdicts, every) if v.valid]
         for k, v in dict(reward=R.mean(), rank_reward=np.mean(rank) if rank else 0., valid=np.mean([v.valid for v in verdicts]), dropped_groups=(A == 0).all(1).float().mean(), distinct=np.mean(distinct),
-            tpf=sum(map(len, y.responses))/sum(y.forwards), **fault_rates(verdicts)).items(): self.seen[k].append(float(v))
+            tpf=sum(map(len, y.responses))/sum(y.forwards), unmoved=unmoved(verdicts), **fault_rates(verdicts)).items(): self.seen[k].append(float(v))
         use = A.flatten().nonzero().ravel().tolist() or [0]                     # at least one row, so that every process takes part
         x = replay_rows([every[i] for i in use], [y.trajectories[i] for i in use], self.reranker.tokenizer.pad_token_id)
         x = {k: v.to(a.device) for k, v in (x | dict(advantage=A.flatten()[use])).items()}

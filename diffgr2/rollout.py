@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 from .convert import is_converted
 from .core import seed_of
 from .gr2 import GR2Config, Reranker, WeightedTrainer, collate
-from .metrics import accuracy, fault_rates, reward
+from .metrics import accuracy, fault_rates, reward, unmoved
 from .prompts import RANK, parse
 from .sample import BlockGenerationConfig, generate
 
@@ -70,7 +70,7 @@ class RolloutTrainer(WeightedTrainer):
             out += [(self.judge(a, r), r["rank"], len(a), f) for a, r, f in zip(y.responses, rows[s:s+size], y.forwards)]
         v, targets, tokens, forwards = zip(*out)
         acc = accuracy([x.ranking for x in v], targets)
-        m = dict(reward=np.mean([reward(x, t) for x, t in zip(v, targets)]), valid=np.mean([x.valid for x in v]), recall=acc["recall@1"].mean(), ndcg=acc["ndcg@10"].mean(), tpf=sum(tokens)/sum(forwards), duplicate=fault_rates(v)["duplicate"])
+        m = dict(reward=np.mean([reward(x, t) for x, t in zip(v, targets)]), valid=np.mean([x.valid for x in v]), recall=acc["recall@1"].mean(), ndcg=acc["ndcg@10"].mean(), tpf=sum(tokens)/sum(forwards), duplicate=fault_rates(v)["duplicate"], unmoved=unmoved(v))
         m = {f"{metric_key_prefix}_{k}": float(x) for k, x in m.items()}
         self.log(m)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, m)
