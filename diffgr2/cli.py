@@ -185,6 +185,7 @@ def rerank_lines(a):
         if record: save_trajectories(record, a.record)                       # also what was decoded before an interruption
     return 1 if failed else 0
 
+# %% ../nbs/50_cli.ipynb #3c8a31fc
 def benchmark(a):
     if a.threads: torch.set_num_threads(a.threads)
     from diffgr2.bench import bench, bench_table
