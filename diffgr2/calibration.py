@@ -12,10 +12,10 @@ from tqdm.auto import tqdm
 from .cft import block_forward, collate_blocks, response_noise
 from .convert import BlockDiffusionConfig
 from .core import SettingError
-from .evaluate import rerank
+from .evaluate import markdown_table, rerank
 from .gr2 import Reranker, encode_rows
 from .metrics import ratio
-from .prompts import RANK, Catalogue
+from .prompts import RANK, SLOTS, Catalogue
 from .sample import BlockGenerationConfig
 from .trajectory import Trajectory
 
@@ -98,7 +98,7 @@ def calibration(
     part = lambda k: reliability(b["confidence"][k], b["right"][k], b["row"][k])
     n = reranker.fmt.n
     out = dict(n=len(reqs), reasoning=part(b["slot"] < 0), answer=part((b["slot"] >= 0) & (b["slot"] < n)), slots=[dict(slot=k+1, right=float(b["right"][b["slot"] == k].mean()), confidence=float(b["confidence"][b["slot"] == k].mean())) for k in range(n)], sums=[])
-    names = reranker.tokenizer.convert_tokens_to_ids([f"<|{chr(65+k)}|>" for k in range(n)]); rank = reranker.tokenizer.convert_tokens_to_ids(RANK)
+    names = reranker.tokenizer.convert_tokens_to_ids(SLOTS[:n]); rank = reranker.tokenizer.convert_tokens_to_ids(RANK)
     for tau in taus:
         a = rerank(reranker, reqs, cat, BlockGenerationConfig(tau=tau, record=True, top=n+2, max_new_tokens=reranker.fmt.max_response), batch)
         sums = [column_sums(x.trajectory, names, rank) for x in a]
@@ -112,10 +112,10 @@ def calibration_table(
 )->str: # Markdown
     "Calibration of the stages, and what column sums foretell."
     num = lambda v, d=2: "–" if v is None else f"{v:.{d}f}"
-    head = "| stage | n | part | masked tokens | right | confidence | ECE | right where sure ≥ .9 |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n"
     def line(r, part):
         c = r[part]; top = [b for b in c["bins"] if b["low"] >= .9]
         sure = sum(b["n"]*b["right"]["value"] for b in top)/sum(b["n"] for b in top) if top else None
-        return f"| {r['stage']} | {r['n']} | {part} | {c['n']:,} | {c['right']:.3f} | {c['confidence']:.3f} | {c['ece']:.3f} | {num(sure, 3)} |"
-    sums = "| stage | tau | answers seen open | with a duplicate | largest column sum with | without | AUC |\n| --- | --- | --- | --- | --- | --- | --- |\n"
-    return head+"\n".join(line(r, p) for r in rows for p in ("reasoning", "answer"))+"\n\n"+sums+"\n".join(f"| {r['stage']} | {s['tau']:g} | {s['seen']} | {s['duplicates']} | {num(s['with_duplicate'])} | {num(s['without'])} | {num(s['auc'])} |" for r in rows for s in r["sums"])
+        return [r["stage"], str(r["n"]), part, f"{c['n']:,}", num(c["right"], 3), num(c["confidence"], 3), num(c["ece"], 3), num(sure, 3)]
+    beliefs = markdown_table(["stage", "n", "part", "masked tokens", "right", "confidence", "ECE", "right where sure ≥ .9"], [line(r, p) for r in rows for p in ("reasoning", "answer")])
+    sums = markdown_table(["stage", "tau", "answers seen open", "with a duplicate", "largest column sum with", "without", "AUC"], [[r["stage"], f"{s['tau']:g}", str(s["seen"]), str(s["duplicates"]), num(s["with_duplicate"]), num(s["without"]), num(s["auc"])] for r in rows for s in r["sums"]])
+    return beliefs+"\n\n"+sums

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['DECODERS', 'STAGES', 'Answer', 'batch_prompts', 'rerank', 'keep_answers', 'kept_answers', 'row', 'reasoning_check',
-           'race', 'block_cost', 'number', 'stage_name', 'table', 'costs', 'facts_of', 'where', 'spaced', 'ladder']
+           'race', 'block_cost', 'number', 'stage_name', 'table', 'markdown_table', 'costs', 'facts_of', 'where',
+           'spaced', 'ladder']
 
 # %% ../nbs/31_evaluate.ipynb #0d1791e8
 import copy, time
@@ -221,9 +222,10 @@ def table(
         ar = r["stage"] == "ar"
         body.append([stage_name(r), "–" if not r["rule"] else r["rule"]+(f" {r['tau']:g}" if r["tau"] is not None else ""), f"{r['n']:,}", "–" if r["tpf"] is None else f"{100*r['valid']:.1f}%",
             *(number(r[m]) for m in metrics), "–" if ar else number(vs.get("recall@1")), "–" if ar else number(vs.get("ndcg@10")), "–" if r["tpf"] is None else f"{r['tpf']:.2f}", "–" if r["nfe"] is None else f"{r['nfe']:.1f}", "–" if r["speedup"] is None else f"{r['speedup']:.2f}"])
-    return _markdown(head, body)
+    return markdown_table(head, body)
 
-def _markdown(head, body):
+def markdown_table(head:list, body)->str:
+    "A Markdown table from column titles and rows of texts."
     line = lambda c: "| "+" | ".join(c)+" |"
     return "\n".join([line(head), line(["---"]*len(head)), *map(line, body)])
 
@@ -237,7 +239,7 @@ def costs(
     body = [[stage_name(r), r["rule"]+(f" {r['tau']:g}" if r["tau"] is not None else ""), " ".join([pc(r["valid"]), f"[{pc(r['valid_interval']['low'])}, {pc(r['valid_interval']['high'])}]"]), *(pc(r["faults"][k]) for k in FAULTS),
         f"{r['tokens']:.0f}", number(r["tpf_interval"], 2), number(r["tpf_reasoning"], 2), number(r["tpf_answer"], 2), f"{r['width']:.0f}", "–" if r["speedup"] is None else f"{r['ms']:.0f}", "–" if r["speedup"] is None else number(r.get("speedup_interval", r["speedup"]), 2),
         *(["–", "–"] if not (c := r.get("claims")) or c["true"] is None else [f"{100*c['true']['value']:.1f}% of {c['claims']:.1f}", "–" if c["follows"] is None else pc(c["follows"])]), pc(r["unmoved"]) if "unmoved" in r else "–"] for r in rows if r["tpf"] is not None]
-    return _markdown(head, body)
+    return markdown_table(head, body)
 
 def facts_of(
     rows:list, # of a results file

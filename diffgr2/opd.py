@@ -10,13 +10,12 @@ __all__ = ['TARGETS', 'DIVERGENCES', 'slot_laws', 'Teacher', 'opinion', 'answer_
 import functools
 from dataclasses import dataclass, field
 from typing import NamedTuple
-import numpy as np, torch
+import torch
 from .cft import block_forward, canvas_forward, causal_forward, collate_blocks, replay_rows, response_noise
 from .convert import BlockDiffusionConfig, is_converted
 from .core import SettingError, seed_of
 from .gr2 import Reranker
 from .layout import CLEAN, NOISY, Layout, additive, attends, block_layout, prompt_layout
-from .prompts import RANK
 from .rollout import RolloutConfig, RolloutTrainer
 from .trajectory import one_by_one
 

@@ -7,11 +7,10 @@ __all__ = ['accept', 'speculate']
 
 # %% ../nbs/30_speculate.ipynb #0e64916a
 import time
-from dataclasses import replace
 import torch
-from .convert import BlockDiffusionConfig, is_converted
+from .convert import BlockDiffusionConfig
 from .core import CheckpointError, SettingError, seed_of
-from .layout import CLEAN, NOISY, Layout, additive, attends, block_layout
+from .layout import CLEAN, NOISY, Layout, additive, attends
 from .sample import BlockGenerationConfig, BlockOutput, _align, _cache
 
 # %% ../nbs/30_speculate.ipynb #400bec0d

@@ -2,7 +2,6 @@
 import shutil, tempfile
 from pathlib import Path
 from playwright.sync_api import sync_playwright
-from diffgr2.cli import main
 from diffgr2.core import load_json
 from diffgr2.data import load_movielens
 from diffgr2.evaluate import rerank
@@ -29,9 +28,6 @@ def views():
             for _ in range(step if step >= 0 else last+1+step): pg.click("button[aria-label='one step on']")
             if pg.locator(".t.wrong").count(): pg.locator(".t.wrong").first.hover()
             pg.locator(".dg").screenshot(path=out/f"{name}.png"); pg.close()
-        main(["report", str(results/"movielens.json"), "--frontier", str(results/"movielens-frontier.json"), "-o", f"{d}/report.html"])
-        pg = b.new_page(viewport=dict(width=1180, height=900)); pg.goto(Path(d, "report.html").as_uri()); pg.wait_for_selector(".js-plotly-plot .point"); pg.wait_for_timeout(500)
-        pg.screenshot(path=chapters/"report.png")
         b.close()
     if (shot := root/"build"/"screenshots"/"lab-watching.png").exists(): shutil.copy(shot, out/"live.png")
 
@@ -42,7 +38,7 @@ def charts():
     calm, hurried = decode(.9), decode(.6)
     invalid_rates({"tau .9": calm, "tau .6": hurried}, model.tokenizer.convert_tokens_to_ids(RANK)).write_image(out/"invalid.png")
     commit_order(calm).write_image(out/"order.png"); attention().write_image(out/"attention.png")
-    frontier(load_json(results/"movielens-frontier.json")).write_image(out/"frontier.png")
+    if (many := results/"movielens-frontier.json").exists(): frontier(load_json(many)).write_image(out/"frontier.png")
     learning({p.stem.removesuffix("-rl"): load_json(p) for p in sorted(results.glob("*-rl.json"))}).write_image(chapters/"learning.png")
     harm().write_image(chapters/"harm.png"); growth(load_json(results/"bench.json")).write_image(chapters/"growth.png")
 
