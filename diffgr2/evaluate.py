@@ -308,7 +308,7 @@ def ladder(
             cfg = BlockGenerationConfig(max_new_tokens=r.fmt.max_response, block_size=1) if size == 1 else BlockGenerationConfig(max_new_tokens=r.fmt.max_response, **({} if how == "lossless" else dict(rule=rule, tau=tau)))
             mine = spaced(reqs, naive) if stage == "naive" else reqs
             what = dict(model=weights, n=len(mine), rule=rule, tau=tau, budget=cfg.max_new_tokens)|(dict(verifier=fingerprint(run/"ar")) if how == "lossless" else {})
-            file, keep = run/"answers"/f"{split}-{stage}-{rule}-{tau}.json", how in ("free", "lossless")   # what is kept is what was written, not what became of it
+            file, keep = run/"answers"/f"{split}-{len(mine)}-{stage}-{rule}-{tau}.json", how in ("free", "lossless")   # what is kept is what was written, not what became of it
             ans = kept_answers(file, mine, r, **what) if keep else None
             if ans is None: ans = rerank(r, mine, cat, cfg, batch, how, progress, verifier=load_reranker(run/"ar").model if how == "lossless" else None)
             if keep: keep_answers(ans, file, **what)
