@@ -141,6 +141,7 @@ def decoders(
     if half > 1: out[f"block of {half}, tau {taus[0]:g}"] = lambda x, m: generate(D, x, m, tau=taus[0], block_size=half, **n)
     out["one forward a block"] = lambda x, m: generate(D, x, m, tau=0., **n)
     out |= {"lossless"+(f", {d} drafts" if d else ""): lambda x, m, d=d: speculate(D, x, m, verifier=A, draft=d, **n) for d in drafts}
+    if BlockDiffusionConfig.of(D).context == "causal": out |= {f"lossless, one model, {b} branches": lambda x, m, b=b: speculate(D, x, m, branches=b, **n) for b in (0, 1, 2, 4)}
     out["block, recorded"] = lambda x, m: generate(D, x, m, tau=taus[0], record=True, **n)
     if constrain: out["block, constrained"] = lambda x, m: generate(D, x, m, tau=taus[0], constrain=constrain(x), **n)
     return out

@@ -282,6 +282,7 @@ def ladder(
     timed:int=40, # requests in the race at batch 1; 0: no race
     batch:int=64, # requests decoded together
     path=None, # where the data lies
+    verifier:str="ar", # stage that has the last word in lossless decoding; a stage that is named here itself, and was converted with causal clean context, writes what it would write left to right
     naive:int=128, # requests for the untrained stage: all it can do is fail, slowly
     progress:bool=True, # show bars
 )->list: # rows
@@ -289,7 +290,7 @@ def ladder(
     run = Path(run); info = load_json(run/"run.json"); reqs = load_run(run, split)
     if limit: reqs = spaced(reqs, limit)
     market, rows, ar, runners, cats = load_market(info["dataset"], path), [], None, {}, {}
-    seen, ident = {}, dict(dataset=info["dataset"], scheme=info["scheme"], seed=info["seed"], rule=None, tau=None, block_size=None)
+    seen, said, ident = {}, {}, dict(dataset=info["dataset"], scheme=info["scheme"], seed=info["seed"], rule=None, tau=None, block_size=None)
     here = dict(split=split, coverage=info["coverage"][split])
     stages = stages or [s for s in STAGES if s in ("floor", "teacher", "naive") or (run/s).is_dir()]
     for stage in sorted(stages, key=lambda s: STAGES.index(s) if s in STAGES else len(STAGES)):
@@ -303,22 +304,24 @@ def ladder(
         check_market(r.model, market)
         cat = Catalogue.of(market, r.tokenizer, r.sids)
         size = BlockDiffusionConfig.of(r.model).block_size if is_converted(r.model) else 1
-        how = "free" if decoder == "lossless" and size == 1 else decoder
-        for rule, tau in [("ar", None)] if size == 1 else [("lossless", None)] if how == "lossless" else [(rules[0], taus[0])] if stage == "naive" else [(u, t) for u in rules for t in taus]:
-            cfg = BlockGenerationConfig(max_new_tokens=r.fmt.max_response, block_size=1) if size == 1 else BlockGenerationConfig(max_new_tokens=r.fmt.max_response, **({} if how == "lossless" else dict(rule=rule, tau=tau)))
+        last = None if stage == verifier else verifier                         # who has the last word; None: the stage itself
+        for rule, tau in [("ar", None)] if size == 1 else [*[("ar", None)]*(last is None), ("lossless", None)] if decoder == "lossless" else [(rules[0], taus[0])] if stage == "naive" else [(u, t) for u in rules for t in taus]:
+            how = "free" if rule == "ar" and decoder == "lossless" else decoder
+            cfg = BlockGenerationConfig(max_new_tokens=r.fmt.max_response, **(dict(block_size=1) if rule == "ar" else {} if how == "lossless" else dict(rule=rule, tau=tau)))
             mine = spaced(reqs, naive) if stage == "naive" else reqs
-            what = dict(model=weights, n=len(mine), rule=rule, tau=tau, budget=cfg.max_new_tokens)|(dict(verifier=fingerprint(run/"ar")) if how == "lossless" else {})
+            what = dict(model=weights, n=len(mine), rule=rule, tau=tau, budget=cfg.max_new_tokens)|(dict(verifier=fingerprint(run/verifier)) if how == "lossless" else {})
             file, keep = run/"answers"/f"{split}-{len(mine)}-{stage}-{rule}-{tau}.json", how in ("free", "lossless")   # what is kept is what was written, not what became of it
             ans = kept_answers(file, mine, r, **what) if keep else None
-            if ans is None: ans = rerank(r, mine, cat, cfg, batch, how, progress, verifier=load_reranker(run/"ar").model if how == "lossless" else None)
+            if ans is None: ans = rerank(r, mine, cat, cfg, batch, how, progress, verifier=load_reranker(run/last).model if how == "lossless" and last else None)
             if keep: keep_answers(ans, file, **what)
             rk, ok = [x.verdict.ranking for x in ans], [x.verdict.valid for x in ans]
-            if stage == "ar": ar, said = rk, [x.response for x in ans]
+            if stage == "ar": ar = rk
+            if rule == "ar": said[stage] = [x.response for x in ans]
             base = ar and [ar[k] for k in where(len(reqs), len(mine))]
             before = {s: v for (s, *k), v in seen.items() if k == [rule, tau]}
             new = row(rk, mine, ans, base, before, **(ident | dict(stage=stage, rule=rule+(f" {how}" if how not in ("free", "lossless") else ""), tau=tau, block_size=size)))|here|dict(claims=reasoning_check(ans, mine, r, cat))
-            if how == "lossless" and ar: new["identical"] = float(np.mean([a.response == s for a, s in zip(ans, said)]))
-            if decoder != "lossless" or how == "lossless": rows.append(new)      # left-to-right models are decoded only to be compared with
+            if how == "lossless" and verifier in said: new["identical"] = float(np.mean([a.response == s for a, s in zip(ans, said[verifier])]))
+            if decoder != "lossless" or size > 1: rows.append(new)               # left-to-right models are decoded only to be compared with
             if stage != "naive": runners[stage, rule, tau] = r, cfg; cats[stage, rule, tau] = cat; seen[stage, rule, tau] = rk, ok
     first = "ar", "ar", None
     if timed and decoder == "free" and first in runners:

@@ -150,10 +150,12 @@ def blind(
     sure:float, # probability from which the teacher needs no more evidence
 )->torch.Tensor: # (B, copies, R) bool
     "Reasoning positions for which the teacher would need to see what is written to their right."
-    later = (canvases != mask_id).unflatten(-1, (-1, block_size)).flip(-1).cumsum(-1).flip(-1).flatten(-2).transpose(0, 1) > 0
-    R = canvases.shape[-1]
+    written = canvases.transpose(0, 1) != mask_id
+    right = lambda x: x.unflatten(-1, (-1, block_size)).flip(-1).cumsum(-1).flip(-1).flatten(-2) > 0     # here or further right in the block
+    R, certain = canvases.shape[-1], law.amax(-1) >= sure
     reasoning = torch.arange(R, device=law.device) < torch.where(answer < 0, R, answer)[:, None]
-    return later & reasoning[:, None] & (law.amax(-1) < sure)
+    denied = written & certain & (law.argmax(-1) != canvases.transpose(0, 1)) & reasoning[:, None]
+    return reasoning[:, None] & (sure > 0) & (right(written) & ~certain | right(denied))
 
 # %% ../nbs/23_opd.ipynb #709321fa
 @torch.no_grad()

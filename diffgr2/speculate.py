@@ -8,6 +8,7 @@ __all__ = ['accept', 'speculate']
 # %% ../nbs/30_speculate.ipynb #0e64916a
 import time
 import torch
+from torch.nn import functional as F
 from .convert import BlockDiffusionConfig
 from .core import CheckpointError, SettingError, seed_of
 from .layout import CLEAN, NOISY, Layout, additive, attends
@@ -34,7 +35,7 @@ class _Reader:
     "A model with its cache, which is fed text that may be taken back, and canvases that are always taken back."
     def __init__(self, model, x, room, context, suppressed):
         self.model, self.context, self.suppressed = model, context, list(suppressed)
-        self.cache, self.known, self.width, self.prompt = _cache(room), None, 0, x.ids.shape[1]
+        self.cache, self.known, self.width, self.prompt = _cache(x.ids.shape[1]+room), None, 0, x.ids.shape[1]
     def __call__(self, ids, lay, keep, temporary=0):
         "Logits of the columns `keep`; the last `temporary` columns leave no trace."
         seen = Layout.cat(self.known, lay) if self.known is not None else lay
@@ -49,7 +50,7 @@ class _Reader:
     def forget(self, wrong):
         "`wrong` (B, columns) of the last columns fed: taken back. What stays is moved together, so that ragged rows need no more room than the longest."
         n, valid = wrong.shape[1], self.known.valid.clone()
-        valid[:, -n:] &= ~wrong
+        valid[:, valid.shape[1]-n:] &= ~wrong
         self.known = self.known._replace(valid=valid)
         tail = valid[:, self.prompt:]
         if (tail[:, 1:] & ~tail[:, :-1]).any():
@@ -60,128 +61,180 @@ class _Reader:
     def rows(self, keep):
         self.cache.batch_select_indices(keep); self.known = self.known.rows(keep)
 
-def _places(start, index, size, valid):
-    "Layout of response tokens whose places differ from row to row; `index` and `valid` (B, width)."
-    return Layout(torch.full_like(index, CLEAN), index//size, start[:, None]+index, torch.full_like(index, -1), valid)
+class _Page:
+    "What is written so far, with the random numbers that belong to it."
+    def __init__(self, x, cfg, size, vocab, streamer):
+        self.x, self.n_new, self.T, self.vocab, self.streamer = x, cfg.max_new_tokens, cfg.temperature, vocab, streamer
+        N, dev = len(x.ids), x.ids.device
+        self.done = torch.full((N, self.n_new+size), x.pad, device=dev); self.when = torch.zeros_like(self.done)
+        self.rows, self.c = torch.arange(N, device=dev), torch.zeros(N, dtype=torch.long, device=dev)      # which rows still write, and how much each has
+        self.lengths, self.forwards = [self.n_new]*N, [0]*N
+        self.noise = [torch.Generator().manual_seed(seed_of(cfg.seed, *n)) for n in x.noise] if self.T else None
+    def law(self, z): return (F.pad(z, (0, self.vocab-z.shape[-1]), value=-torch.inf)/self.T).softmax(-1)
+    def draft(self, z, k):
+        "Tokens for the first `k` (rows,) columns of `z`, none behind an end token: their number, ids (rows, columns) and laws."
+        at = torch.arange(z.shape[1], device=z.device)
+        if self.T:
+            laws = [self.law(v[:n]) for v, n in zip(z, k.tolist())]
+            ids = torch.full(z.shape[:2], self.x.pad, device=z.device)
+            for i, (q, r) in enumerate(zip(laws, self.rows.tolist())):
+                if len(q): ids[i, :len(q)] = torch.multinomial(q.cpu(), 1, generator=self.noise[r])[:, 0].to(z.device)
+        else: laws, ids = None, z.argmax(-1)
+        ends = torch.isin(ids, self.x.ends) & (at < k[:, None])
+        k = torch.where(ends.any(1), ends.long().argmax(1)+1, k)
+        return k, ids[:, :int(k.max())], laws
+    def verdict(self, z, k, ids, laws):
+        "Per row the drafts that stay and one token of the verifier, whose logits `z` stand at the drafts and one place further."
+        if self.T: return [accept(self.law(v[:n+1]), laws[i][:n] if n else torch.zeros(0, self.vocab, device=z.device), ids[i, :n], torch.rand(n+1, generator=self.noise[r]).to(z.device)) for i, (v, n, r) in enumerate(zip(z, k.tolist(), self.rows.tolist()))]
+        best = z.argmax(-1)
+        m = ((best[:, :ids.shape[1]] == ids) & (torch.arange(ids.shape[1], device=z.device) < k[:, None])).long().cumprod(1).sum(1)
+        return [[*d[:n], b[n]] for d, b, n in zip(ids.tolist(), best.tolist(), m.tolist())]
+    def count(self, took_part=None):
+        "One more forward for the rows that took part."
+        for i, r in enumerate(self.rows.tolist()): self.forwards[r] += took_part is None or int(took_part[i])
+    def add(self, tails):
+        "Write; gives the places of the rows that go on, or None if all do."
+        on = []
+        for i, (r, new) in enumerate(zip(self.rows.tolist(), tails)):
+            a = int(self.c[i]); new = new[:self.n_new-a]
+            end = next((j for j, t in enumerate(new) if t in self.x.ends), None)
+            if end is not None: new = new[:end+1]
+            self.c[i] += len(new)
+            self.done[r, a:a+len(new)] = torch.tensor(new, device=self.done.device); self.when[r, a:a+len(new)] = self.forwards[r]
+            if self.streamer is not None: self.streamer.put(torch.tensor(new))
+            if end is not None or self.c[i] >= self.n_new: self.lengths[r] = int(self.c[i])
+            else: on.append(i)
+        if len(on) == len(tails): return None
+        on = torch.tensor(on, dtype=torch.long, device=self.c.device)
+        self.rows, self.c = self.rows[on], self.c[on]
+        return on
 
+def _places(start, index, size, valid, canvas=None):
+    "Layout of response tokens whose places differ from row to row, all (B, width); clean, or on the numbered canvases."
+    return Layout(torch.full_like(index, CLEAN if canvas is None else NOISY), index//size, start[:, None]+index, torch.full_like(index, -1) if canvas is None else canvas, valid)
+
+# %% ../nbs/30_speculate.ipynb #340c1d71
+def _two_models(drafter, verifier, x, page, bd, most):
+    size, n_new, span = bd.block_size, page.n_new, torch.arange(bd.block_size, device=x.ids.device)
+    D = _Reader(drafter, x, n_new+3*size+1, bd.context, bd.suppressed)
+    A = _Reader(verifier, x, n_new+2*size+1, "causal", BlockDiffusionConfig.of(verifier, 1).suppressed)
+    fed, prompt = torch.zeros_like(page.c), True
+    while len(page.rows):
+        c, start, text = page.c, x.start[page.rows], page.done[page.rows]
+        o = c % size
+        k = torch.minimum((size-o).clamp(max=most), n_new-c-1).clamp(min=0)
+        ids, laws = torch.zeros_like(text[:, :0]), None
+        if int(k.max()):                                                        # draft: [finished blocks that the drafter has not read | canvas]
+            if prompt: feed, lay = x.ids, x.layout
+            else:
+                index, ready = fed[:, None]*size+span, c >= (fed+1)*size
+                feed, lay = text.gather(1, index), _places(start, index, size, ready[:, None].expand_as(index))
+                if not ready.any(): feed, lay = feed[:, :0], Layout(*(f[:, :0] for f in lay))
+                fed = fed+ready
+            index = (c-o)[:, None]+span
+            canvas = torch.where(index < c[:, None], text.gather(1, index), bd.mask_token_id)
+            place = _places(start, index, size, torch.ones_like(index, dtype=torch.bool), index//size)
+            low, high, width = int(o.min()), int((o+k).max()), feed.shape[1]
+            z = D(torch.cat([feed, canvas], 1), Layout.cat(lay, place), torch.arange(width-1+low, width-1+high, device=c.device), size)
+            if width and not prompt: D.forget(~lay.valid)
+            at = (o-low)[:, None]+torch.arange(int(k.max()), device=c.device)
+            page.count(k > 0)
+            k, ids, laws = page.draft(z.gather(1, at.clamp(max=z.shape[1]-1)[..., None].expand(-1, -1, z.shape[-1])), k)
+        read = torch.arange(ids.shape[1], device=c.device)                      # verify: [the last token, drafts], the first time behind the prompt
+        lay = _places(start, c[:, None]+read, size, read < k[:, None])
+        if prompt: feed, lay = x.ids, Layout.cat(x.layout, lay)
+        else: last = c[:, None]-1; feed, lay = text.gather(1, last), Layout.cat(_places(start, last, size, torch.ones_like(last, dtype=torch.bool)), lay)
+        z = A(torch.cat([feed, ids], 1), lay, ids.shape[1]+1)
+        page.count()
+        tails = page.verdict(z, k, ids, laws)
+        A.forget(read >= torch.tensor([len(t)-1 for t in tails], device=c.device)[:, None])
+        prompt = False
+        if (on := page.add(tails)) is not None: D.rows(on); A.rows(on); fed = fed[on]
+    return D.width+A.width
+
+# %% ../nbs/30_speculate.ipynb #21c4fbaf
+def _likeliest(
+    sure, # (B, K) probability that each draft agrees
+    k, # (B,) drafts of each row
+    branches:int, # outcomes wanted where there are drafts; where there are none, the one outcome is certain
+)->torch.Tensor: # (B, outcomes) how many agree, -1 where nothing
+    "The likeliest numbers of agreeing drafts."
+    sure = sure.masked_fill(torch.arange(sure.shape[1], device=sure.device) >= k[:, None], 0.)
+    one = torch.ones_like(sure[:, :1]) if sure.shape[1] else torch.ones(len(k), 1, device=k.device)
+    p = torch.cat([one, sure.cumprod(1)], 1)*(1-torch.cat([sure, 0*one], 1))
+    want = torch.where(k > 0, branches, 1)
+    best = p.topk(min(int(want.max()), p.shape[1]), dim=1)
+    return best.indices.masked_fill((torch.arange(best.indices.shape[1], device=k.device) >= want[:, None]) | (best.values <= 0), -1)
+
+def _one_model(model, x, page, bd, most, branches):
+    size, n_new, span = bd.block_size, page.n_new, torch.arange(bd.block_size, device=x.ids.device)
+    A = _Reader(model, x, n_new+(2+max(branches, 1))*size+1, "causal", bd.suppressed)
+    k, ids, laws, sure, prompt = page.c, page.done[:, :0], None, torch.zeros(len(page.c), 0, device=page.c.device), True
+    while len(page.rows):
+        c, start, text, K = page.c, x.start[page.rows], page.done[page.rows], ids.shape[1]
+        read = torch.arange(K+1, device=c.device)
+        if prompt: feed, lay = x.ids, x.layout
+        else: index = c[:, None]-1+read; feed, lay = torch.cat([text.gather(1, index[:, :1]), ids], 1), _places(start, index, size, read <= k[:, None])
+        t = _likeliest(sure, k, branches)                                       # an outcome leaves place c + t to the verifier; what follows it is drafted
+        unknown = c[:, None]+t
+        index = (unknown//size*size)[..., None]+span
+        text = text.scatter(1, torch.where(read[:-1] < k[:, None], c[:, None]+read[:-1], text.shape[1]-1), ids) if K else text
+        canvas = torch.where(index < unknown[..., None], text.gather(1, index.flatten(1)).view_as(index), bd.mask_token_id).flatten(1)
+        number = torch.arange(t.shape[1], device=c.device).repeat_interleave(size).expand_as(canvas)
+        place = _places(start, index.flatten(1), size, (t >= 0).repeat_interleave(size, 1), number)
+        z = A(torch.cat([feed, canvas], 1), Layout.cat(lay, place), torch.arange(feed.shape[1]-K-1, feed.shape[1]+canvas.shape[1], device=c.device), canvas.shape[1])
+        page.count()
+        tails = page.verdict(z[:, :K+1], k, ids, laws)
+        m = torch.tensor([len(d)-1 for d in tails], device=c.device)
+        if not prompt: A.forget(read > m[:, None])
+        hit, prompt, on = t == m[:, None], False, page.add(tails)
+        z = z[:, K+1:].unflatten(1, (-1, size)) if canvas.shape[1] else z[:, :0].reshape(len(z), 0, size, z.shape[-1])
+        if on is not None: A.rows(on); hit, z = hit[on], z[on]
+        if not len(page.rows): break
+        o = (page.c-1) % size                                                   # where the verifier's token stands in its block; the logits there speak about the next place
+        k = torch.minimum((size-1-o).clamp(max=most), n_new-page.c-1).clamp(min=0)*hit.any(1)
+        ids, laws, sure = page.done[page.rows, :0], None, torch.zeros(len(k), 0, device=k.device)
+        if int(k.max()):
+            z = z[torch.arange(len(k)), hit.long().argmax(1)]
+            at = (o[:, None]+torch.arange(int(k.max()), device=k.device)).clamp(max=size-1)
+            z = z.gather(1, at[..., None].expand(-1, -1, z.shape[-1]))
+            k, ids, laws = page.draft(z, k)
+            sure = z[:, :ids.shape[1]].softmax(-1).gather(-1, ids[..., None])[..., 0]
+    return A.width
+
+# %% ../nbs/30_speculate.ipynb #2534b1b3
 def speculate(
     drafter, # a converted model
     input_ids, # (B, P) prompts, padded on either side
     attention_mask=None, # (B, P), 1 = token; default: everything that is not padding
     generation_config:BlockGenerationConfig=None, # `max_new_tokens`, `temperature`, `seed`, `block_size`; commit rules have no say here. Keyword arguments override its defaults
     verifier=None, # a causal LM with the same tokenizer, whose output it will be; default: the drafter itself, if its clean context is causal
-    draft:int=None, # most drafts an iteration; default: to the end of the block
-    streamer=None, # gets `put(tokens)` per iteration; batch 1
+    draft:int=None, # most drafts a round; default: to the end of the block
+    branches:int=2, # without a verifier: for how many outcomes of a verdict the next drafts are prepared in the same pass; 0: two passes a round
+    streamer=None, # gets `put(tokens)` per round; batch 1
     **kw, # settings of a new `BlockGenerationConfig`
 )->BlockOutput: # with exactly the verifier's tokens
     "Lossless decoding: `verifier`'s own greedy output (or, with a temperature, samples from its law), drafted in blocks (Leviathan et al., arXiv 2211.17192). `SettingError` or `CheckpointError` for what cannot work."
+    t0 = time.perf_counter()
     if generation_config is not None and kw: raise SettingError("give either generation_config or single settings")
     cfg = generation_config or BlockGenerationConfig(**kw)
     if cfg.record: raise SettingError("a lossless decode has drafts and corrections, not commit steps: it cannot be recorded as a trajectory")
     if draft is not None and draft < 1: raise SettingError(f"draft must be at least 1, not {draft}")
+    if branches < 0: raise SettingError(f"branches must not be negative: {branches}")
     if streamer is not None and len(input_ids) > 1: raise SettingError("a streamer follows one request: use batch 1")
     bd = BlockDiffusionConfig.of(drafter, cfg.block_size)
     if verifier is None and bd.context != "causal": raise CheckpointError("a model whose finished blocks see each other both ways cannot verify left to right: give a verifier, or convert with context='causal'")
     rows = [len(m.get_output_embeddings().weight) for m in (drafter, verifier or drafter)]
     if rows[1] > rows[0]: raise CheckpointError(f"the verifier knows {rows[1]} tokens, the drafter {rows[0]}: they must share a tokenizer")
+    x = _align(drafter, input_ids, attention_mask, cfg.max_new_tokens+bd.block_size)
+    page = _Page(x, cfg, bd.block_size, rows[0], streamer)
     was = [(m, m.training) for m in (drafter, verifier) if m is not None]
     for m, _ in was: m.eval()
+    if streamer is not None: streamer.put(input_ids)
     try:
-        with torch.inference_mode(): out = _speculate(drafter, verifier, input_ids, attention_mask, cfg, bd, draft or bd.block_size, streamer)
+        with torch.inference_mode(): width = _one_model(drafter, x, page, bd, draft or bd.block_size, branches) if verifier is None else _two_models(drafter, verifier, x, page, bd, draft or bd.block_size)
     finally:
         for m, training in was: m.train(training)
-    out.sequences = out.sequences.clone()                                      # tensors of inference mode cannot take part in training
-    return out
-
-def _laws(z, temperature, size):
-    "Probabilities over `size` ids."
-    z = torch.nn.functional.pad(z, (0, size-z.shape[-1]), value=-torch.inf)
-    return (z/temperature).softmax(-1)
-
-def _speculate(drafter, verifier, input_ids, attention_mask, cfg, bd, most, streamer):
-    t0, size, n_new, T, own = time.perf_counter(), bd.block_size, cfg.max_new_tokens, cfg.temperature, verifier is None
-    x = _align(drafter, input_ids, attention_mask, n_new+size)
-    N, P, dev = *x.ids.shape, x.ids.device
-    done = torch.full((N, n_new+size), x.pad, device=dev); when = torch.zeros_like(done)
-    rows, c, fed, lengths, forwards = torch.arange(N, device=dev), torch.zeros(N, dtype=torch.long, device=dev), torch.zeros(N, dtype=torch.long, device=dev), [n_new]*N, [0]*N
-    V, span = drafter.get_output_embeddings().weight.shape[0], torch.arange(size, device=dev)
-    D = _Reader(drafter, x, P+n_new+3*size+1, bd.context, bd.suppressed)
-    A = D if own else _Reader(verifier, x, P+n_new+2*size+1, "causal", BlockDiffusionConfig.of(verifier, 1).suppressed)
-    if streamer is not None: streamer.put(input_ids)
-    noise = [torch.Generator().manual_seed(seed_of(cfg.seed, *n)) for n in x.noise] if T else None
-    draw = lambda law, r: torch.multinomial(law.cpu(), 1, generator=noise[r])[:, 0].to(dev)
-    prompt = True
-    while len(rows):
-        start, line = x.start[rows], torch.arange(len(rows), device=dev)
-        text, o = done[rows], c % size
-        # draft: [what the drafter has not read | canvas]
-        if prompt: feed, lay = x.ids, x.layout
-        elif own: index = c[:, None]-1; feed, lay = text.gather(1, index), _places(start, index, size, torch.ones_like(index, dtype=torch.bool))
-        else:
-            index, ready = fed[:, None]*size+span, c >= (fed+1)*size
-            feed, lay = text.gather(1, index), _places(start, index, size, ready[:, None].expand_as(index))
-            if not ready.any(): feed, lay = feed[:, :0], Layout(*(f[:, :0] for f in lay))
-            fed = fed+ready
-        index = (c-o)[:, None]+span
-        canvas = torch.where(index < c[:, None], text.gather(1, index), bd.mask_token_id)
-        F, head = feed.shape[1], int(own)                                       # a model that verifies itself knows the next token before it drafts
-        k = torch.minimum((size-o-head).clamp(max=most), n_new-c-1-head).clamp(min=0)
-        z = None
-        if own or int(k.max()) > 0:
-            place = Layout(torch.full_like(index, NOISY), index//size, start[:, None]+index, index//size, torch.ones_like(index, dtype=torch.bool))
-            low, high = int((o+head).min()), int((o+head+k).max())
-            columns = torch.arange(F-1+low, F-1+high, device=dev)
-            if own: columns = torch.cat([torch.tensor([F-1], device=dev), columns])
-            z = D(torch.cat([feed, canvas], 1), Layout.cat(lay, place), columns, size)
-            for r, n in zip(rows.tolist(), k.tolist()): forwards[r] += own or n > 0
-            if F and not own and not prompt: D.forget(~lay.valid)
-        K = int(k.max())
-        drafts, laws, begin = torch.full((len(rows), K), x.pad, device=dev), [torch.zeros(0, V, device=dev)]*len(rows), done.new_zeros(len(rows))
-        if own:
-            begin = z[:, 0].argmax(-1) if not T else torch.stack([draw(_laws(v[None], T, V), r)[0] for v, r in zip(z[:, 0], rows.tolist())])
-            z = z[:, 1:]
-        if K:
-            at = (o+head-low)[:, None]+torch.arange(K, device=dev)
-            z = z.gather(1, at.clamp(max=z.shape[1]-1)[..., None].expand(-1, -1, z.shape[-1]))
-            if T: laws = [_laws(v[:n], T, V) for v, n in zip(z, k.tolist())]; drafts = torch.stack([torch.cat([draw(q, r), q.new_full((K-len(q),), x.pad, dtype=torch.long)]) if len(q) else drafts[i] for i, (q, r) in enumerate(zip(laws, rows.tolist()))])
-            else: drafts = z.argmax(-1)
-            ends = torch.isin(drafts, x.ends) & (torch.arange(K, device=dev) < k[:, None])
-            k = torch.where(ends.any(1), ends.long().argmax(1)+1, k)           # nothing is drafted behind an end token
-            if own: k = k.masked_fill(torch.isin(begin, x.ends), 0)
-            K = int(k.max()); drafts = drafts[:, :K]
-        # verify: [the last token, drafts], the first time behind the prompt
-        read = torch.arange(K, device=dev)
-        index = (c+head)[:, None]+read
-        q, lay = drafts, _places(start, index, size, read < k[:, None])
-        if own: q, lay = torch.cat([begin[:, None], q], 1), Layout.cat(_places(start, c[:, None], size, k[:, None] > 0), lay)
-        elif prompt: q, lay = torch.cat([x.ids, q], 1), Layout.cat(x.layout, lay)
-        else: last = c[:, None]-1; q, lay = torch.cat([text.gather(1, last), q], 1), Layout.cat(_places(start, last, size, torch.ones_like(last, dtype=torch.bool)), lay)
-        if own and K == 0: written = [[int(b)] for b in begin]
-        else:
-            z = A(q, lay, K+1)
-            for r, n in zip(rows.tolist(), k.tolist()): forwards[r] += not own or n > 0
-            if T: tails = [accept(_laws(z[i, :n+1], T, V), laws[i], drafts[i, :n], torch.rand(n+1, generator=noise[r]).to(dev)) for i, (n, r) in enumerate(zip(k.tolist(), rows.tolist()))]
-            else:
-                best = z.argmax(-1)
-                m = ((best[:, :K] == drafts) & (read < k[:, None])).long().cumprod(1).sum(1)
-                tails = [[*d[:n], b[n]] for d, b, n in zip(drafts.tolist(), best.tolist(), m.tolist())]
-            if own: tails = [[int(b), *t] if n else [int(b)] for b, t, n in zip(begin, tails, k.tolist())]   # nothing to verify: the row sits this pass out
-            written, stay = tails, torch.tensor([len(t)-1 for t in tails], device=dev)[:, None]
-            if own: A.forget(torch.arange(K+1, device=dev) >= stay)
-            elif K: A.forget(read >= stay)
-        prompt, stop = False, []
-        for i, (r, new) in enumerate(zip(rows.tolist(), written)):
-            new = new[:n_new-int(c[i])]
-            end = next((j for j, t in enumerate(new) if t in x.ends), None)
-            if end is not None: new = new[:end+1]
-            a = int(c[i]); c[i] += len(new)
-            done[r, a:a+len(new)] = torch.tensor(new, device=dev); when[r, a:a+len(new)] = forwards[r]
-            if streamer is not None: streamer.put(torch.tensor(new))
-            if end is not None or c[i] >= n_new: lengths[r] = int(c[i]); stop.append(i)
-        if stop:
-            keep = torch.tensor([i for i in range(len(rows)) if i not in stop], dtype=torch.long, device=dev)
-            rows, c, fed = rows[keep], c[keep], fed[keep]
-            for reader in {id(D): D, id(A): A}.values(): reader.rows(keep)
     if streamer is not None: streamer.end()
-    responses = [done[r, :n].tolist() for r, n in enumerate(lengths)]
-    return BlockOutput(torch.cat([input_ids, done[:, :n_new]], 1), responses, list(forwards), forwards, [when[r, :n].tolist() for r, n in enumerate(lengths)], (D.width+(0 if own else A.width))/max(sum(forwards), 1), time.perf_counter()-t0)
+    n, f = cfg.max_new_tokens, page.forwards
+    return BlockOutput(torch.cat([input_ids, page.done[:, :n]], 1).clone(), [d[:k].tolist() for d, k in zip(page.done, page.lengths)], list(f), f, [w[:k].tolist() for w, k in zip(page.when, page.lengths)], width/max(sum(f), 1), time.perf_counter()-t0)
