@@ -197,19 +197,19 @@ def test_lossless_is_the_verifier(shape, prompts, context):
         ids, att = batch(prompts, side)
         for verifier in (teacher, None) if context == "causal" else (teacher,):
             truth = generate(verifier or m, ids, att, block_size=1, max_new_tokens=14).responses
-            for draft in (None, 2):
-                out = speculate(m, ids, att, verifier=verifier, draft=draft, max_new_tokens=14)
+            for draft, branches in ((None, 2), (2, 2)) if verifier else ((None, 0), (None, 2), (2, 1), (3, 9)):
+                out = speculate(m, ids, att, verifier=verifier, draft=draft, branches=branches, max_new_tokens=14)
                 assert out.responses == truth and all(len(o) == len(r) and max(o) == f for o, r, f in zip(out.order, out.responses, out.forwards))
 
-@pytest.mark.parametrize("own", [False, True])
-def test_lossless_samples_follow_the_verifier(own):
+@pytest.mark.parametrize("own, branches", [(False, 2), (True, 0), (True, 2)])
+def test_lossless_samples_follow_the_verifier(own, branches):
     "With a temperature: the law of the first two tokens is the verifier's, whatever the drafter thinks."
     from scipy.stats import chisquare
     m, tok = converted("qwen3", context="causal")
     law_of = m if own else build("qwen3", seed=3)
     x = torch.tensor([[5, 6, 7]])
     seen = lambda ids: law_of(ids).logits[0, -1].index_fill(0, torch.tensor(BlockDiffusionConfig.of(law_of, 1).suppressed, dtype=torch.long), -torch.inf).div(.25).softmax(-1)
-    out = speculate(m, x.expand(3000, -1), verifier=None if own else law_of, max_new_tokens=4, temperature=.25, seed=1).responses
+    out = speculate(m, x.expand(3000, -1), verifier=None if own else law_of, branches=branches, max_new_tokens=4, temperature=.25, seed=1).responses
     with torch.no_grad(): first = seen(x)
     top = int(first.argmax())
     with torch.no_grad(): second = seen(torch.tensor([[5, 6, 7, top]]))
@@ -225,7 +225,7 @@ def test_lossless_noise_belongs_to_the_request(prompts):
     ids, att = batch(prompts); kw = dict(max_new_tokens=12, temperature=1., seed=5)
     assert speculate(m, ids, att, **kw).responses == speculate(m, ids.flip(0), att.flip(0), **kw).responses[::-1]
 
-@pytest.mark.parametrize("bad", [dict(draft=0), dict(record=True), dict(verifier="large"), dict()])
+@pytest.mark.parametrize("bad", [dict(draft=0), dict(branches=-1), dict(record=True), dict(verifier="large"), dict()])
 def test_lossless_settings_that_cannot_work(bad, prompts):
     m, tok = converted("qwen3")                                                # block context: cannot verify itself
     if bad.get("verifier"): bad = dict(verifier=build("qwen3")); bad["verifier"].resize_token_embeddings(200)
