@@ -111,7 +111,7 @@ def train(a):
 
 # %% ../nbs/50_cli.ipynb #7c9dc929
 def evaluate(a):
-    rows = ladder(a.run, a.split, a.tau, a.stages, a.rule, a.decoder, a.limit, a.timed, a.batch, a.path, a.verifier)
+    rows = ladder(a.run, a.split, a.tau, a.stages, a.rule, a.decoder, a.limit, a.timed, a.batch, a.path, a.verifier, a.answer_tau)
     out = Path(a.out); name = a.name or rows[0]["dataset"]+("" if a.split == "test" else f"-{a.split}")+("-limit" if a.limit else "")   # a look never replaces a result
     every = merge_rows(out/f"{name}.json", rows)
     publish(out/f"{name}.md", f"# {name}\n\n{table(every)}\n\n{costs(every)}\n")
@@ -173,7 +173,7 @@ def serve(
 
 def rerank_lines(a):
     r = load_reranker(a.model)
-    cfg = BlockGenerationConfig(max_new_tokens=r.fmt.max_response, tau=a.tau, rule=a.rule, record=bool(a.record), block_size=None if is_converted(r.model) else 1)
+    cfg = BlockGenerationConfig(max_new_tokens=r.fmt.max_response, tau=a.tau, answer_tau=a.answer_tau, rule=a.rule, record=bool(a.record), block_size=None if is_converted(r.model) else 1)
     market = load_market(a.data, a.path)
     if a.input != "-" and not Path(a.input).is_file(): raise RequestError(f"no file {a.input}: give a file of JSON lines, or - for standard input")
     src = open(a.input, encoding="utf-8") if a.input != "-" else sys.stdin
@@ -263,13 +263,13 @@ def parser():
     c.add_argument("--steps", type=int, help="updates"); c.add_argument("--batch", type=int, help="rows per update"); c.add_argument("--lr", type=float); c.add_argument("--every", type=int, default=100, help="steps between checkpoints"); c.add_argument("--block-size", type=int, help="default: the parent's, or 32"); c.add_argument("--context", choices=CONTEXTS, help="how finished tokens see each other; default: the parent's, or block")
     c.add_argument("--answer-weight", type=float, default=2., help="loss weight of answer tokens (reasoning: 1)"); c.add_argument("--accumulate", type=int, default=1, help="batches per step"); c.add_argument("--restart", action="store_true", help="throw away this stage's checkpoints"); c.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="any other setting of the stage")
     c = add("evaluate", evaluate, "decode all stages of a run; Markdown and JSON")
-    c.add_argument("run"); c.add_argument("--out", default="results"); c.add_argument("--name", help="of the results; default: the data set's"); c.add_argument("--path", help="where the data lies"); c.add_argument("--split", choices=SPLITS, default="test"); c.add_argument("--tau", type=float, nargs="+", default=[.9]); c.add_argument("--rule", nargs="+", choices=sorted(RULES), default=["threshold"])
+    c.add_argument("run"); c.add_argument("--out", default="results"); c.add_argument("--name", help="of the results; default: the data set's"); c.add_argument("--path", help="where the data lies"); c.add_argument("--split", choices=SPLITS, default="test"); c.add_argument("--tau", type=float, nargs="+", default=[.9]); c.add_argument("--answer-tau", type=float, help="another threshold in the answer"); c.add_argument("--rule", nargs="+", choices=sorted(RULES), default=["threshold"])
     c.add_argument("--decoder", choices=DECODERS, default="free"); c.add_argument("--verifier", default="ar", help="lossless: the stage that has the last word; a stage that is evaluated itself verifies its own drafts"); c.add_argument("--stages", nargs="+", help="default: all that are trained"); c.add_argument("--limit", type=int, help="requests"); c.add_argument("--timed", type=int, default=40, help="requests in the race"); c.add_argument("--batch", type=int, default=64)
     c = add("calibrate", calibrate, "confidence against truth, by part and slot; do column sums foretell duplicates?")
     c.add_argument("run"); c.add_argument("--out", default="results"); c.add_argument("--path", help="where the data lies"); c.add_argument("--split", choices=SPLITS, default="validation"); c.add_argument("--tau", type=float, nargs="+", default=[.9, .5]); c.add_argument("--stages", nargs="+", help="default: cft, opd and rl where trained"); c.add_argument("--limit", type=int, default=400, help="requests")
     c = add("rerank", rerank_lines, "re-rank JSON lines")
     c.add_argument("input", nargs="?", default="-"); c.add_argument("--model", default="movielens-cft"); c.add_argument("--data", choices=sorted(LOADERS), default="movielens"); c.add_argument("--path", help="where the data lies")
-    c.add_argument("--tau", type=float, default=.9); c.add_argument("--rule", choices=sorted(RULES), default="threshold"); c.add_argument("--batch", type=int, default=16); c.add_argument("--decoder", choices=DECODERS, default="free", help="free, lossless (the verifier has the last word), or with a crutch"); c.add_argument("--verifier", default="movielens-ar", help="lossless: the left-to-right model"); c.add_argument("--record", help="Parquet file for the trajectories")
+    c.add_argument("--tau", type=float, default=.9); c.add_argument("--answer-tau", type=float, help="another threshold in the answer"); c.add_argument("--rule", choices=sorted(RULES), default="threshold"); c.add_argument("--batch", type=int, default=16); c.add_argument("--decoder", choices=DECODERS, default="free", help="free, lossless (the verifier has the last word), or with a crutch"); c.add_argument("--verifier", default="movielens-ar", help="lossless: the left-to-right model"); c.add_argument("--record", help="Parquet file for the trajectories")
     c = add("bench", benchmark, "throughput against named opponents; Markdown and JSON")
     c.add_argument("--ar", default="movielens-ar"); c.add_argument("--diffusion", default="movielens-cft"); c.add_argument("--data", choices=sorted(LOADERS), default="movielens"); c.add_argument("--path", help="where the data lies"); c.add_argument("--n", type=int, default=24, help="requests")
     c.add_argument("--repeats", type=int, default=3, help="rounds"); c.add_argument("--threads", type=int); c.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32"); c.add_argument("--out", default="results")

@@ -71,6 +71,7 @@ def rerank(
     for r in reqs: check_request(r, fmt, cat)
     prompts = [encode_prompt(r, fmt, cat, tok)[0] for r in reqs]
     rank_id, out = tok.convert_tokens_to_ids(RANK), []
+    if cfg.answer_tau is not None: cfg = copy.copy(cfg); cfg.answer_token = rank_id
     for s in tqdm(range(0, len(reqs), batch_size), disable=not progress, desc="lossless" if decoder == "lossless" else describe_rule(cfg, cfg.block_size or getattr(model.config, "block_diffusion", {}).get("block_size")), leave=False):
         part = reqs[s:s+batch_size]
         ids, att = batch_prompts(prompts[s:s+batch_size], tok.pad_token_id)
@@ -283,6 +284,7 @@ def ladder(
     batch:int=64, # requests decoded together
     path=None, # where the data lies
     verifier:str="ar", # stage that has the last word in lossless decoding; a stage that is named here itself, and was converted with causal clean context, writes what it would write left to right
+    answer_tau:float=None, # threshold in the answer, where it is to be another one; see `BlockGenerationConfig`
     naive:int=128, # requests for the untrained stage: all it can do is fail, slowly
     progress:bool=True, # show bars
 )->list: # rows
@@ -307,7 +309,8 @@ def ladder(
         last = None if stage == verifier else verifier                         # who has the last word; None: the stage itself
         for rule, tau in [("ar", None)] if size == 1 else [*[("ar", None)]*(last is None), ("lossless", None)] if decoder == "lossless" else [(rules[0], taus[0])] if stage == "naive" else [(u, t) for u in rules for t in taus]:
             how = "free" if rule == "ar" and decoder == "lossless" else decoder
-            cfg = BlockGenerationConfig(max_new_tokens=r.fmt.max_response, **(dict(block_size=1) if rule == "ar" else {} if how == "lossless" else dict(rule=rule, tau=tau)))
+            cfg = BlockGenerationConfig(max_new_tokens=r.fmt.max_response, **(dict(block_size=1) if rule == "ar" else {} if how == "lossless" else dict(rule=rule, tau=tau, answer_tau=answer_tau)))
+            if answer_tau is not None and tau is not None: rule = f"answer {answer_tau:g}, {rule}"
             mine = spaced(reqs, naive) if stage == "naive" else reqs
             what = dict(model=weights, n=len(mine), rule=rule, tau=tau, budget=cfg.max_new_tokens)|(dict(verifier=fingerprint(run/verifier)) if how == "lossless" else {})
             file, keep = run/"answers"/f"{split}-{len(mine)}-{stage}-{rule}-{tau}.json", how in ("free", "lossless")   # what is kept is what was written, not what became of it

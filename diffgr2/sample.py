@@ -61,15 +61,19 @@ class BlockGenerationConfig(GenerationConfig):
         seed:int=0, # of the sampling noise
         temperature:float=0., # of the committed tokens; positions are always chosen by the raw confidence
         max_new_tokens:int=128, # budget
+        answer_tau:float=None, # least confidence, whatever the rule, behind `answer_token`: hurry in the reasoning, care in the answer
+        answer_token:int=None, # id that opens the answer; `rerank` knows it
         **kw):
         if rule not in RULES: raise SettingError(f"rule {rule!r}: use one of {sorted(RULES)}")
         if not 0 <= tau <= 1: raise SettingError(f"tau is a probability, not {tau}")
+        if answer_tau is not None and not 0 <= answer_tau <= 1: raise SettingError(f"answer_tau is a probability, not {answer_tau}")
         if temperature < 0 or steps < 1 or entropy_bound < 0 or factor < 0: raise SettingError("temperature, entropy_bound and factor must not be negative, steps must be at least 1")
         if max_new_tokens < 1: raise SettingError(f"max_new_tokens must be at least 1, not {max_new_tokens}")
         if block_size is not None and not 1 <= block_size <= max_new_tokens: raise SettingError(f"block_size must lie between 1 and max_new_tokens={max_new_tokens}, not {block_size}")
         super().__init__(max_new_tokens=max_new_tokens, **kw)
         self.rule, self.tau, self.factor, self.entropy_bound, self.steps = rule, tau, factor, entropy_bound, steps
         self.block_size, self.record, self.top, self.seed, self.temperature = block_size, record, top, seed, temperature
+        self.answer_tau, self.answer_token = answer_tau, answer_token
 
 @dataclass
 class BlockOutput(ModelOutput):
@@ -186,6 +190,7 @@ def generate(
 def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria, constrain):
     n_new, bd = cfg.max_new_tokens, BlockDiffusionConfig.of(model, cfg.block_size)
     size, context, mask_id, suppressed = bd.block_size, bd.context, bd.mask_token_id, list(bd.suppressed)
+    if cfg.answer_tau is not None and cfg.answer_token is None: raise SettingError("answer_tau needs answer_token: the id that opens the answer")
     if size > n_new: raise SettingError(f"block size {size} is larger than the budget max_new_tokens={n_new}")
     if streamer is not None and len(input_ids) > 1: raise SettingError("a streamer follows one request: use batch 1")
     x = _align(model, input_ids, attention_mask, -(-n_new//size)*size)
@@ -222,7 +227,12 @@ def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria
             ent = spread(torch.special.entr(p).sum(-1)) if trajs or cfg.rule == "entropy" else conf
             active = masked.any(1)
             draft = torch.where(masked, arg, canvas)
-            choose = RULES[cfg.rule](conf, ent, masked, cfg)
+            sure = masked
+            if cfg.answer_tau is not None:
+                opens = draft == cfg.answer_token
+                behind = (opens.long().cumsum(1)-opens.long() > 0) | (done[rows, :first] == cfg.answer_token).any(1, keepdim=True)
+                sure = masked & (~behind | (conf >= cfg.answer_tau))
+            choose = RULES[cfg.rule](conf, ent, sure, cfg)
             if step == 0: choose = choose | (torch.arange(w, device=dev) == 0)  # the first token's logits will never change
             stalled = active & ~choose.any(1)
             if stalled.any(): choose = choose | (one(conf, ent, masked, cfg) & stalled[:, None])
@@ -290,7 +300,7 @@ def describe_rule(
     "A rule in words, such as `threshold 0.9, block 32`."
     if size == 1: return "autoregressive"
     p = dict(threshold=cfg.tau, prefix=cfg.tau, factor=cfg.factor, entropy=cfg.entropy_bound, static=cfg.steps).get(cfg.rule)
-    return cfg.rule+(f" {p:g}" if p is not None else "")+(f", block {size}" if size else "")
+    return cfg.rule+(f" {p:g}" if p is not None else "")+(f", answer {cfg.answer_tau:g}" if cfg.answer_tau is not None else "")+(f", block {size}" if size else "")
 
 # %% ../nbs/13_sample.ipynb #981109b6
 class UsedNames:
