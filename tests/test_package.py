@@ -27,7 +27,7 @@ def test_readme_tables_come_from_the_results():
 def test_results_have_the_agreed_columns():
     for p in (root/"nbs"/"results").glob("*.json"):
         for r in load_json(p):
-            if "stage" not in r: continue
+            if "stage" not in r or "recall@1" not in r and p.stem.endswith("-calibration"): continue
             assert {"dataset", "stage", "rule", "tau", "block_size", "n", "valid", "tpf", "nfe", "speedup", "recall@1", "ndcg@10", "mrr"} <= set(r), p.name
             assert set(r["recall@1"]) == {"value", "low", "high"}
 
