@@ -13,12 +13,12 @@ from torch.nn import functional as F
 from tqdm.auto import tqdm
 from .cft import block_forward, response_noise
 from .convert import BlockDiffusionConfig, max_length
-from .evaluate import number
 from .gr2 import Reranker
 from .layout import Layout, additive, attends, canvas_layout, prompt_layout
 from .metrics import ratio
 from .sample import _cache, generate
 from .speculate import speculate
+from .tables import markdown_table, number
 
 # %% ../nbs/32_bench.ipynb #b36fc9bd
 def take_turns(
@@ -239,11 +239,10 @@ def bench_table(
 )->str: # Markdown
     "Opponents and ratios."
     f = lambda v, d=2, end="": "–" if v is None else f"{v:,.{d}f}"+end
-    head = "| opponent | ms a request | time × | TPF | forwards | query width | tokens/s | same tokens as AR |\n|---|---|---|---|---|---|---|---|\n"
-    body = "\n".join(f"| {r['name']} | {f(r['ms'], 1)} | {number(r['speedup'], 2)} | {f(r['tpf'])} | {f(r['forwards'], 1)} | {f(r['width'], 0)} | {f(r['tokens_per_second'], 0)} | {f(r['same_as_ar'] and 100*r['same_as_ar'], 0, '%')} |" for r in result["rows"])
+    opponents = markdown_table(["opponent", "ms a request", "time ×", "TPF", "forwards", "query width", "tokens/s", "same tokens as AR"], [[r["name"], f(r["ms"], 1), number(r["speedup"], 2), f(r["tpf"]), f(r["forwards"], 1), f(r["width"], 0), f(r["tokens_per_second"], 0), f(r["same_as_ar"] and 100*r["same_as_ar"], 0, "%")] for r in result["rows"]])
     words = dict(ar_over_generate="our AR decode over `transformers.generate`", block_over_ar_at_parity="block decode, tau .9, over AR", lossless_over_ar="lossless over AR", sampler_over_raw_forwards="time of the sampler over its raw forwards", recorded_over_not="time with a record over without",
         batch16_over_batch1="requests/s, batch 16 over batch 1", cft_over_doubled_layout=f"CFT tokens/s over the doubled layout (prompt {result['training']['prompt']:,}, response {result['training']['response']})")
-    rs = "\n".join(f"| {w} | {number(result['ratios'][k], 2) if isinstance(result['ratios'][k], dict) else f(result['ratios'][k])} |" for k, w in words.items() if result["ratios"][k] is not None)
+    ratios = markdown_table(["ratio", ""], [[w, number(v, 2) if isinstance(v, dict) else f(v)] for k, w in words.items() if (v := result["ratios"][k]) is not None])
     e = result["environment"]
-    return (f"{result['requests']} requests, batch 1, {result['repeats']} rounds; {e['device']}, {e['threads']} thread{'s'*(e['threads'] > 1)}, {e['dtype']}, {e['parameters']/1e6:.1f}M parameters, torch {e['torch']}, transformers {e['transformers']}\n\n{head}{body}\n\n| ratio | |\n|---|---|\n{rs}\n\n"
+    return (f"{result['requests']} requests, batch 1, {result['repeats']} rounds; {e['device']}, {e['threads']} thread{'s'*(e['threads'] > 1)}, {e['dtype']}, {e['parameters']/1e6:.1f}M parameters, torch {e['torch']}, transformers {e['transformers']}\n\n{opponents}\n\n{ratios}\n\n"
         f"A forward of width w in one-token forwards: {', '.join(f'{w}: {v:.2f}' for w, v in result['widths'].items())}. Requests/s by batch: {', '.join(f'{b}: {v:.1f}' for b, v in result['batch_requests_per_second'].items())}. Peak memory {result['peak_memory_mb']:,.0f} MB.\n")

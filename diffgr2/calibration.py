@@ -12,11 +12,12 @@ from tqdm.auto import tqdm
 from .cft import block_forward, collate_blocks, response_noise
 from .convert import BlockDiffusionConfig
 from .core import SettingError
-from .evaluate import markdown_table, rerank
+from .evaluate import rerank
 from .gr2 import Reranker, encode_rows
 from .metrics import ratio
 from .prompts import RANK, SLOTS, Catalogue
 from .sample import BlockGenerationConfig
+from .tables import markdown_table
 from .trajectory import Trajectory
 
 # %% ../nbs/33_calibration.ipynb #b746a692

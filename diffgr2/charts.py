@@ -9,7 +9,7 @@ __all__ = ['COLOURS', 'answer_progress', 'invalid_rates', 'commit_order', 'front
 # %% ../nbs/39_charts.ipynb #bd2f882f
 import numpy as np, torch
 from .core import SettingError
-from .evaluate import stage_name
+from .tables import stage_name
 from .layout import CLEAN, NOISY, PROMPT, attends, training_layout
 from .prompts import FAULTS
 from .trajectory import Trajectory

@@ -15,18 +15,20 @@ import numpy as np, torch
 from tqdm.auto import tqdm
 from transformers import TrainingArguments
 from .cft import CFTConfig, CFTTrainer
+from .constrain import UsedNames
 from .convert import CONTEXTS, BlockDiffusionConfig, convert, is_converted
 from .core import CheckpointError, DataError, DiffGR2Error, RequestError, SettingError, atomic, fingerprint, keep_memory, load_json, merge_rows, save_json
 from .data import LOADERS, load_market
 from .demo import demo
-from .evaluate import DECODERS, costs, ladder, rerank, spaced, table, where
+from .evaluate import DECODERS, ladder, rerank, spaced, where
 from .gr2 import GR2Config, GR2Trainer, Reranker, SPLITS, check_market, encode_rows, load_reranker, load_run, make_run, save_reranker
 from .opd import OPDConfig, OPDTrainer
 from .prompts import Catalogue, RANK, check_request, encode_prompt
 from .retrieve import fact_finder, requests
 from .recipe import recipe
 from .rl import RLConfig, RLTrainer
-from .sample import RULES, BlockGenerationConfig, UsedNames
+from .sample import RULES, BlockGenerationConfig
+from .tables import costs, table
 from .traces import REASONING
 from .trajectory import load_trajectories, save_trajectories
 

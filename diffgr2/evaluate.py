@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['DECODERS', 'STAGES', 'Answer', 'batch_prompts', 'rerank', 'keep_answers', 'kept_answers', 'row', 'reasoning_check',
-           'race', 'block_cost', 'number', 'stage_name', 'table', 'markdown_table', 'costs', 'facts_of', 'where',
-           'spaced', 'ladder']
+           'race', 'block_cost', 'where', 'spaced', 'ladder']
 
 # %% ../nbs/31_evaluate.ipynb #0d1791e8
 import copy, time
@@ -14,13 +13,14 @@ from pathlib import Path
 import numpy as np, torch
 from tqdm.auto import tqdm
 from transformers import DynamicCache
+from .constrain import UsedNames, assign
 from .convert import BlockDiffusionConfig, convert, is_converted
 from .core import CheckpointError, RequestError, SettingError, fingerprint, load_json, save_json
 from .data import load_market
 from .gr2 import Reranker, check_market, load_reranker, load_run
 from .metrics import accuracy, difference, fault_rates, interval, ratio, tokens_per_forward, unmoved
-from .prompts import FAULTS, Catalogue, RANK, Verdict, check_request, encode_prompt, names, parse
-from .sample import BlockGenerationConfig, UsedNames, assign, describe_rule, generate
+from .prompts import Catalogue, RANK, Verdict, check_request, encode_prompt, names, parse
+from .sample import BlockGenerationConfig, describe_rule, generate
 from .speculate import speculate
 from .traces import false_claims, grades_said, rank_by_grade
 from .trajectory import annotate
@@ -198,66 +198,6 @@ def block_cost(
             seconds[w].append(time.perf_counter()-t); cache.crop(-w)
     return float(np.median(seconds[width])/np.median(seconds[1]))
 
-# %% ../nbs/31_evaluate.ipynb #3f10653e
-def number(x, digits=3):
-    "`.123 [.100, .150]` for an interval, `–` for nothing."
-    if x is None: return "–"
-    f = lambda v: f"{v:.{digits}f}".replace("0.", ".", 1) if abs(v) < 1 else f"{v:.{digits}f}"
-    return f"{f(x['value'])} [{f(x['low'])}, {f(x['high'])}]" if isinstance(x, dict) else f(x)
-
-def stage_name(
-    row:dict, # of a results file
-)->str:
-    "The stage, and the scheme where it is not slots."
-    return row["stage"]+(" (SIDs)" if row.get("scheme") == "sids" else "")
-
-def table(
-    rows:list, # of a results file
-    metrics=("recall@1", "recall@5", "ndcg@10"), # columns
-)->str: # Markdown
-    "The ladder as Markdown."
-    head = ["stage", "decoding", "n", "valid", *metrics, "R@1 − AR", "NDCG@10 − AR", "TPF", "forwards", "time ×"]
-    body = []
-    for r in rows:
-        vs = r.get("vs_ar") or {}
-        ar = r["stage"] == "ar"
-        body.append([stage_name(r), "–" if not r["rule"] else r["rule"]+(f" {r['tau']:g}" if r["tau"] is not None else ""), f"{r['n']:,}", "–" if r["tpf"] is None else f"{100*r['valid']:.1f}%",
-            *(number(r[m]) for m in metrics), "–" if ar else number(vs.get("recall@1")), "–" if ar else number(vs.get("ndcg@10")), "–" if r["tpf"] is None else f"{r['tpf']:.2f}", "–" if r["nfe"] is None else f"{r['nfe']:.1f}", "–" if r["speedup"] is None else f"{r['speedup']:.2f}"])
-    return markdown_table(head, body)
-
-def markdown_table(head:list, body)->str:
-    "A Markdown table from column titles and rows of texts."
-    line = lambda c: "| "+" | ".join(c)+" |"
-    return "\n".join([line(head), line(["---"]*len(head)), *map(line, body)])
-
-# %% ../nbs/31_evaluate.ipynb #796120af
-def costs(
-    rows:list, # of a results file
-)->str: # Markdown
-    "What each decoder costs, and how often it is valid."
-    head = ["stage", "decoding", "valid", "duplicate", "omission", "out of set", "format", "truncated", "tokens", "TPF", "reasoning", "answer", "query width", "ms", "time ×", "true claims", "follows its grades", "order unmoved"]
-    pc = lambda v: f"{100*v:.2f}%"
-    body = [[stage_name(r), r["rule"]+(f" {r['tau']:g}" if r["tau"] is not None else ""), " ".join([pc(r["valid"]), f"[{pc(r['valid_interval']['low'])}, {pc(r['valid_interval']['high'])}]"]), *(pc(r["faults"][k]) for k in FAULTS),
-        f"{r['tokens']:.0f}", number(r["tpf_interval"], 2), number(r["tpf_reasoning"], 2), number(r["tpf_answer"], 2), f"{r['width']:.0f}", "–" if r["speedup"] is None else f"{r['ms']:.0f}", "–" if r["speedup"] is None else number(r.get("speedup_interval", r["speedup"]), 2),
-        *(["–", "–"] if not (c := r.get("claims")) or c["true"] is None else [f"{100*c['true']['value']:.1f}% of {c['claims']:.1f}", "–" if c["follows"] is None else pc(c["follows"])]), pc(r["unmoved"]) if "unmoved" in r else "–"] for r in rows if r["tpf"] is not None]
-    return markdown_table(head, body)
-
-def facts_of(
-    rows:list, # of a results file
-)->str: # one paragraph
-    "What the table leaves out, in words."
-    by = lambda stage: next((r for r in rows if r["stage"] == stage and r.get("scheme") != "sids"), None)
-    floor, teacher, ar, cft = map(by, ("floor", "teacher", "ar", "cft"))
-    out = [f"{floor['n']:,} requests ({100*floor['coverage']:.1f}% of all have their target in the pool)."]
-    if teacher and ar:
-        gain = lambda r: r["vs_floor"]["recall@1"]
-        out.append(f"R@1 over the floor: teacher {number(gain(teacher))}, AR {number(gain(ar))}.")
-    if cft:
-        broken = ", ".join(f"{k.replace('_', ' ')} {100*v:.2f}%" for k, v in cft["faults"].items() if v)
-        out.append(f"CFT writes {cft['tokens']:.0f} tokens ({100*cft['reasoning']/cft['tokens']:.0f}% reasoning) in {cft['nfe']:.1f} forwards: {cft['tpf_reasoning']:.2f} a forward in the reasoning, {cft['tpf_answer']:.2f} in the answer; faults: {broken or 'none'}.")
-        if cft["speedup"]: out.append(f"A block forward costs c = {cft['block_cost']:.2f} one-token forwards here ({cft['threads']} thread{'s'*(cft['threads'] > 1)}), {cft['forwards_ratio']:.2f} times fewer forwards than AR, so {cft['forwards_ratio']/cft['block_cost']:.2f} would be the gain in time if nothing else cost anything; measured {cft['speedup']:.2f}, {ar['ms']:.0f} ms against {cft['ms']:.0f} ms a request.")
-    return " ".join(out)
-
 # %% ../nbs/31_evaluate.ipynb #c2f6cf6a
 def where(n:int, m:int)->list:
     "m evenly spaced places among n."
@@ -295,6 +235,7 @@ def ladder(
     seen, said, ident = {}, {}, dict(dataset=info["dataset"], scheme=info["scheme"], seed=info["seed"], rule=None, tau=None, block_size=None)
     here = dict(split=split, coverage=info["coverage"][split])
     stages = stages or [s for s in STAGES if s in ("floor", "teacher", "naive") or (run/s).is_dir()]
+    if decoder == "lossless" and not (run/verifier).is_dir(): raise CheckpointError(f"{run} has no stage {verifier!r} to verify with")
     for stage in sorted(stages, key=lambda s: STAGES.index(s) if s in STAGES else len(STAGES)):
         if stage in ("floor", "teacher"):
             rk = [list(range(info["n"]))]*len(reqs) if stage == "floor" else reqs["ranking"][:]
@@ -307,6 +248,7 @@ def ladder(
         cat = Catalogue.of(market, r.tokenizer, r.sids)
         size = BlockDiffusionConfig.of(r.model).block_size if is_converted(r.model) else 1
         last = None if stage == verifier else verifier                         # who has the last word; None: the stage itself
+        if decoder == "lossless" and size > 1 and last is None and BlockDiffusionConfig.of(r.model).context != "causal": raise CheckpointError(f"{stage} cannot verify its own drafts: its finished blocks see each other both ways; train it with --context causal, or name another --verifier")
         for rule, tau in [("ar", None)] if size == 1 else [*[("ar", None)]*(last is None), ("lossless", None)] if decoder == "lossless" else [(rules[0], taus[0])] if stage == "naive" else [(u, t) for u in rules for t in taus]:
             how = "free" if rule == "ar" and decoder == "lossless" else decoder
             cfg = BlockGenerationConfig(max_new_tokens=r.fmt.max_response, **(dict(block_size=1) if rule == "ar" else {} if how == "lossless" else dict(rule=rule, tau=tau, answer_tau=answer_tau)))

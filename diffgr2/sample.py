@@ -4,21 +4,19 @@
 
 # %% auto #0
 __all__ = ['RULES', 'threshold', 'factor', 'entropy', 'static', 'one', 'prefix', 'BlockGenerationConfig', 'BlockOutput',
-           'generate', 'describe_rule', 'UsedNames', 'assign']
+           'generate', 'describe_rule']
 
 # %% ../nbs/13_sample.ipynb #92927948
 import functools, time
 from dataclasses import dataclass
 from typing import NamedTuple
-import numpy as np, torch
-from scipy.optimize import linear_sum_assignment
+import torch
 from transformers import Cache, GenerationConfig
 from transformers.cache_utils import DynamicLayer
 from transformers.utils import ModelOutput
 from .convert import BlockDiffusionConfig, check_length
 from .core import RequestError, SettingError, seed_of
 from .layout import CLEAN, NOISY, Layout, additive, attends, block_layout, prompt_layout
-from .prompts import RANK, names
 from .trajectory import Step, Trajectory
 
 # %% ../nbs/13_sample.ipynb #97b68622
@@ -175,7 +173,7 @@ def generate(
     generation_config:BlockGenerationConfig=None, # settings; keyword arguments override its defaults
     streamer=None, # gets `put(tokens)` per block and, if it has them, `put_draft(tokens)` per step and, when recording, `put_step(trajectory so far)`; batch 1
     stopping_criteria=None, # called after every block with (sequences, None); True stops a row
-    constrain=None, # per row a function from the response so far to allowed ids by position (see `UsedNames`), or None
+    constrain=None, # per row a function from the response so far to allowed ids by position (see `constrain.UsedNames`), or None
     **kw, # settings of a new `BlockGenerationConfig`
 )->BlockOutput:
     "Decode in blocks. Greedy unless `temperature` > 0. Never returns the mask id, nor more than `max_new_tokens`. `SettingError` for settings that cannot work."
@@ -301,42 +299,3 @@ def describe_rule(
     if size == 1: return "autoregressive"
     p = dict(threshold=cfg.tau, prefix=cfg.tau, factor=cfg.factor, entropy=cfg.entropy_bound, static=cfg.steps).get(cfg.rule)
     return cfg.rule+(f" {p:g}" if p is not None else "")+(f", answer {cfg.answer_tau:g}" if cfg.answer_tau is not None else "")+(f", block {size}" if size else "")
-
-# %% ../nbs/13_sample.ipynb #981109b6
-class UsedNames:
-    "A constraint for `generate`: in the answer, only candidates that are not named yet."
-    def __init__(self, request, fmt, cat, tokenizer):
-        ids = lambda s: tokenizer(s, add_special_tokens=False)["input_ids"]
-        self.names = [ids(n) for n in names(request, fmt, cat)]
-        self.rank, self.width = tokenizer.convert_tokens_to_ids(RANK), len(self.names[0])
-    def __call__(self, response)->dict:
-        "`response`: ids, None where masked. Gives allowed ids per open position of the answer."
-        if self.rank not in response: return {}
-        r = response.index(self.rank)+1
-        slots = [response[r+k*self.width:r+(k+1)*self.width] for k in range(len(self.names))]
-        used = [self.names.index(s) if s in self.names else None for s in slots]
-        out = {}
-        for k, s in enumerate(slots):
-            s = s+[None]*(self.width-len(s))
-            if None not in s: continue
-            fits = [n for c, n in enumerate(self.names) if c not in used and all(a is None or a == b for a, b in zip(s, n))]
-            for l, t in enumerate(s):
-                if t is None and fits: out[r+k*self.width+l] = {n[l] for n in fits}
-        return out
-
-def assign(
-    trajectory, # recorded with `top` of at least the number of candidates
-    names:list, # per candidate the ids of its name
-    rank_id:int, # of the token that opens the ranking
-)->list: # candidates, best first; None if the response has no room for an answer
-    "The best permutation under the probabilities that the answer's tokens had when they were committed (Hungarian algorithm)."
-    t, width = trajectory.tokens, len(names[0])
-    if rank_id not in t or len(t) < (r := t.index(rank_id)+1)+len(names)*width: return None
-    p = np.zeros((len(names), len(names)))
-    for s in trajectory.steps:
-        for j in s.committed:
-            k, l = divmod(s.start+j-r, width)
-            if not 0 <= k < len(names): continue
-            law = dict(zip(s.alternatives[j], s.probabilities[j]))
-            p[k] += [np.log(max(law.get(n[l], 0), 1e-9)) for n in names]
-    return linear_sum_assignment(-p)[1].tolist()

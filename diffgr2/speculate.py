@@ -160,7 +160,7 @@ def _likeliest(
 )->torch.Tensor: # (B, outcomes) how many agree, -1 where nothing
     "The likeliest numbers of agreeing drafts."
     sure = sure.masked_fill(torch.arange(sure.shape[1], device=sure.device) >= k[:, None], 0.)
-    one = torch.ones_like(sure[:, :1]) if sure.shape[1] else torch.ones(len(k), 1, device=k.device)
+    one = sure.new_ones(len(k), 1)
     p = torch.cat([one, sure.cumprod(1)], 1)*(1-torch.cat([sure, 0*one], 1))
     want = torch.where(k > 0, branches, 1)
     best = p.topk(min(int(want.max()), p.shape[1]), dim=1)
@@ -188,7 +188,7 @@ def _one_model(model, x, page, bd, most, branches):
         m = torch.tensor([len(d)-1 for d in tails], device=c.device)
         if not prompt: A.forget(read > m[:, None])
         hit, prompt, on = t == m[:, None], False, page.add(tails)
-        z = z[:, K+1:].unflatten(1, (-1, size)) if canvas.shape[1] else z[:, :0].reshape(len(z), 0, size, z.shape[-1])
+        z = z[:, K+1:].reshape(len(z), t.shape[1], size, z.shape[-1])
         if on is not None: A.rows(on); hit, z = hit[on], z[on]
         if not len(page.rows): break
         o = (page.c-1) % size                                                   # where the verifier's token stands in its block; the logits there speak about the next place

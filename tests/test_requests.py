@@ -3,6 +3,7 @@ import json, threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 import numpy as np, pytest, torch
 from hypothesis import given, settings, strategies as st
+from diffgr2.constrain import UsedNames
 from diffgr2.convert import convert
 from diffgr2.core import CheckpointError, DataError, DiffGR2Error, RequestError, SettingError
 from diffgr2.data import Market, load_beauty, load_movielens, toy_market
@@ -10,7 +11,7 @@ from diffgr2.evaluate import rerank
 from diffgr2.gr2 import Reranker, encode_rows, load_reranker, load_run, make_run, prepare, save_reranker, tiny_model, train_tokenizer
 from diffgr2.prompts import (DONE, FAULTS, RANK, SLOTS, THINK, Catalogue, PromptFormat, check_request, control_tokens, defuse, encode_prompt, fit_levels, names, parse, prompt_text, response_text)
 from diffgr2.retrieve import requests
-from diffgr2.sample import BlockGenerationConfig, UsedNames
+from diffgr2.sample import BlockGenerationConfig
 from diffgr2.sids import SID_BEGIN, SID_END, SemanticIds
 from diffgr2.traces import endpoint, llm_chat, llm_teach, local
 
