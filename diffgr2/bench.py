@@ -7,7 +7,7 @@ __all__ = ['take_turns', 'raw_forwards', 'width_costs', 'doubled_forward', 'trai
            'environment', 'bench', 'bench_table']
 
 # %% ../nbs/32_bench.ipynb #11577599
-import contextlib, os, platform, resource, sys, time
+import contextlib, functools, os, platform, resource, sys, time
 import numpy as np, torch, transformers
 from torch.nn import functional as F
 from tqdm.auto import tqdm
@@ -80,10 +80,7 @@ def width_costs(
         at = torch.arange(past, past+w, device=model.device)[None]
         model(input_ids=x[:, :1].expand(1, w), attention_mask=torch.zeros(1, 1, w, past+w, dtype=model.dtype, device=model.device), position_ids=at, cache=cache, use_cache=True)
         cache.crop(-w)
-    s = take_turns({w: look for w in widths}, [(w,) for w in widths[:1]], 1) and {w: [] for w in widths}
-    for _ in range(repeats):
-        for w in widths:
-            t = time.perf_counter(); look(w); s[w].append(time.perf_counter()-t)
+    s = take_turns({w: functools.partial(look, w) for w in widths}, [()]*repeats, 1)
     return {w: float(np.median(v)/np.median(s[widths[0]])) for w, v in s.items()}
 
 # %% ../nbs/32_bench.ipynb #26fb56d7

@@ -9,7 +9,7 @@ __all__ = ['COLOURS', 'answer_progress', 'invalid_rates', 'commit_order', 'front
 # %% ../nbs/39_charts.ipynb #bd2f882f
 import numpy as np, torch
 from .core import SettingError
-from .tables import stage_name
+from .tables import decoding, stage_name
 from .layout import CLEAN, NOISY, PROMPT, attends, training_layout
 from .prompts import FAULTS
 from .trajectory import Trajectory
@@ -57,8 +57,9 @@ def invalid_rates(
         for fault, dash in (("any fault", "solid"), *zip(FAULTS, ("dash", "dot", "dashdot", "longdash", "longdashdot"))):
             ys = [np.mean([bool(f) if fault == "any fault" else fault in f for _, f in bins[x]]) for x in xs]
             if fault != "any fault" and not any(ys): continue
-            who = [", ".join(str(n) for n in dict.fromkeys(n for n, f in bins[x] if (f if fault == "any fault" else fault in f)))[:60] for x in xs]
-            fig.add_trace(go.Scatter(x=xs, y=ys, name=f"{label}: {fault.replace('_', ' ')}", mode="lines+markers", line=dict(color=COLOURS[g % 8], dash=dash), customdata=list(zip(who, [len(bins[x]) for x in xs])), hovertemplate="%{y:.1%} of %{customdata[1]} drafts<br>decodes %{customdata[0]}"))
+            who = [list(dict.fromkeys(n for n, f in bins[x] if (f if fault == "any fault" else fault in f))) for x in xs]
+            said = [", ".join(map(str, w[:12]))+(f" and {len(w)-12} more" if len(w) > 12 else "") for w in who]
+            fig.add_trace(go.Scatter(x=xs, y=ys, name=f"{label}: {fault.replace('_', ' ')}", mode="lines+markers", line=dict(color=COLOURS[g % 8], dash=dash), customdata=list(zip(said, [len(bins[x]) for x in xs], who)), hovertemplate="%{y:.1%} of %{customdata[1]} drafts<br>decodes %{customdata[0]}"))
     fig.update_yaxes(tickformat=".0%", rangemode="tozero")
     return fig
 
@@ -89,11 +90,11 @@ def frontier(
     fig = _figure("Accuracy and validity against speed", None, None, 560).set_subplots(2, 1, shared_xaxes=True, vertical_spacing=.06)
     lines = {}
     for r in rows:
-        if r["tau"] is not None and r["stage"] != "naive": lines.setdefault((r["stage"], r["rule"]), []).append(r)
-    stages = list(dict.fromkeys(stage for stage, _ in lines))
-    for (stage, rule), rs in lines.items():
+        if r["tau"] is not None and r["stage"] != "naive": lines.setdefault((stage_name(r), r["rule"], r.get("seed", 0)), []).append(r)
+    stages, seeds = list(dict.fromkeys(stage for stage, *_ in lines)), {seed for *_, seed in lines}
+    for (stage, rule, seed), rs in lines.items():
         rs = sorted(rs, key=lambda r: -r["tau"])
-        look = dict(x=[r["tpf"] for r in rs], name=f"{stage}, {rule}", legendgroup=f"{stage}, {rule}", mode="lines+markers", line=dict(color=COLOURS[stages.index(stage) % 8], dash="solid" if rule == "threshold" else "dash"),
+        look = dict(x=[r["tpf"] for r in rs], name=(label := f"{stage}, {rule}"+(f", seed {seed}" if len(seeds) > 1 else "")), legendgroup=label, mode="lines+markers", line=dict(color=COLOURS[stages.index(stage) % 8], dash="solid" if rule == "threshold" else "dash"),
             marker=dict(size=8, symbol=["circle" if r["valid"] >= .99 else "circle-open" for r in rs]), customdata=[(f"{r['tau']:g}", r["n"], ", ".join(f"{f.replace('_', ' ')} {100*r['faults'][f]:.1f}%" for f in FAULTS if r.get("faults", {}).get(f)) or "no fault") for r in rs])
         for row, key, form in ((1, metric, ".3f"), (2, "valid", ".1%")):
             v = [r["valid_interval" if key == "valid" else key] for r in rs]
@@ -162,7 +163,7 @@ def ladder(
     "The stages side by side, with intervals; the share of valid answers above."
     import plotly.graph_objects as go
     fig = _figure("The ladder", "", metric)
-    name = [stage_name(r)+(f" {r['tau']:g}" if r["tau"] is not None else "") for r in rows]
+    name = [stage_name(r)+(f", {decoding(r)}" if r["tpf"] else "") for r in rows]
     v = [r[metric] for r in rows]
     fig.add_trace(go.Scatter(x=name, y=[x["value"] for x in v], mode="markers+text", text=[f"{100*r['valid']:.1f}%" if r["tpf"] else "" for r in rows], textposition="top center", marker=dict(size=11, color=COLOURS[0]),
         error_y=_bars(v), hovertemplate="%{x}: %{y:.3f}, valid %{text}<extra></extra>"))

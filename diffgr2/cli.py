@@ -151,8 +151,7 @@ def serve(
         q = None
         try:
             try: q = json.loads(line)
-            except ValueError as e: raise RequestError(f"not JSON: {e}") from e
-            if not isinstance(q, dict): raise RequestError("a request is a JSON object with history and candidates")
+            except (ValueError, RecursionError) as e: raise RequestError(f"not JSON: {e}") from e
             check_request(q, reranker.fmt, cat)
             return q, complete(q)
         except DiffGR2Error as e: return (q if isinstance(q, dict) else dict(line=line.rstrip("\n")[:200])) | dict(error=str(e), kind=type(e).__name__)
@@ -178,7 +177,7 @@ def rerank_lines(a):
     cfg = BlockGenerationConfig(max_new_tokens=r.fmt.max_response, tau=a.tau, answer_tau=a.answer_tau, rule=a.rule, record=bool(a.record), block_size=None if is_converted(r.model) else 1)
     market = load_market(a.data, a.path)
     if a.input != "-" and not Path(a.input).is_file(): raise RequestError(f"no file {a.input}: give a file of JSON lines, or - for standard input")
-    src = open(a.input, encoding="utf-8") if a.input != "-" else sys.stdin
+    src = open(a.input, encoding="utf-8", errors="replace") if a.input != "-" else sys.stdin
     failed, record = 0, [] if a.record else None
     try:
         for out in tqdm(serve(src, r, market, cfg, a.batch, a.decoder, record, load_reranker(a.verifier).model if a.decoder == "lossless" else None), desc="re-ranking", unit=" requests", disable=None):
@@ -226,8 +225,7 @@ def report(a):
     from diffgr2.widgets import denoise, save_page, table_part
     rows = load_json(a.results)
     parts = [("The ladder", ladder_chart(rows)), ("In numbers", table_part(table(rows))), ("What it costs", table_part(costs(rows)))]
-    every = rows+(load_json(a.frontier) if a.frontier else [])
-    parts.append(("Accuracy against speed", frontier(every)))
+    parts.append(("Accuracy against speed", frontier(load_json(a.frontier) if a.frontier else rows)))
     if a.trajectories:
         (r, cat), groups = whose(a), {}
         for f in a.trajectories:

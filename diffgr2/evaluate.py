@@ -193,9 +193,10 @@ def block_cost(
     for _ in range(repeats):
         for w in seconds:
             pos, mask = torch.arange(past, past+w, device=model.device)[None], torch.zeros(1, 1, w, past+w, dtype=model.dtype, device=model.device)
-            t = time.perf_counter()
+            finish = torch.cuda.synchronize if model.device.type == "cuda" else lambda: None
+            finish(); t = time.perf_counter()
             model(input_ids=x[:, :w], attention_mask=mask, position_ids=pos, cache=cache, use_cache=True)
-            seconds[w].append(time.perf_counter()-t); cache.crop(-w)
+            finish(); seconds[w].append(time.perf_counter()-t); cache.crop(-w)
     return float(np.median(seconds[width])/np.median(seconds[1]))
 
 # %% ../nbs/31_evaluate.ipynb #c2f6cf6a

@@ -144,6 +144,7 @@ def check_request(
     cat:Catalogue, # known ids
 ):
     "`RequestError` for anything that cannot be ranked. An empty history is fine: it just says little."
+    if not isinstance(request, dict): raise RequestError("a request is a JSON object with history and candidates")
     c, h = request.get("candidates"), request.get("history")
     if not isinstance(c, (list, tuple)) or not isinstance(h, (list, tuple)): raise RequestError("a request needs 'history' and 'candidates', both lists of item ids")
     if len(c) != fmt.n: raise RequestError(f"{len(c)} candidates, but this model ranks pools of {fmt.n}: " + ("there is nothing to rank" if len(c) < 2 else f"retrieve {fmt.n}, or train a model with n={len(c)}" if len(c) <= 26 else "at most 26 are possible"))

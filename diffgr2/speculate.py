@@ -9,7 +9,7 @@ __all__ = ['accept', 'speculate']
 import time
 import torch
 from torch.nn import functional as F
-from .convert import BlockDiffusionConfig
+from .convert import BlockDiffusionConfig, check_length
 from .core import CheckpointError, SettingError, seed_of
 from .layout import CLEAN, NOISY, Layout, additive, attends
 from .sample import BlockGenerationConfig, BlockOutput, _align, _cache
@@ -227,6 +227,7 @@ def speculate(
     rows = [len(m.get_output_embeddings().weight) for m in (drafter, verifier or drafter)]
     if rows[1] > rows[0]: raise CheckpointError(f"the verifier knows {rows[1]} tokens, the drafter {rows[0]}: they must share a tokenizer")
     x = _align(drafter, input_ids, attention_mask, cfg.max_new_tokens+bd.block_size)
+    if verifier is not None: check_length(verifier, int(x.start.max())+cfg.max_new_tokens)
     page = _Page(x, cfg, bd.block_size, rows[0], streamer)
     was = [(m, m.training) for m in (drafter, verifier) if m is not None]
     for m, _ in was: m.eval()

@@ -14,6 +14,7 @@ from .charts import invalid_rates
 from .convert import is_converted
 from .core import DataError, DiffGR2Error, RequestError, SettingError, atomic, load_json, save_json
 from .prompts import Catalogue, RANK, check_request, names, parse
+from .sample import RULES
 from .trajectory import Trajectory, draft_verdict
 
 # %% ../nbs/40_widgets.ipynb #807c90cb
@@ -47,6 +48,7 @@ def pack_run(
         count.append(len(pos)-before); left -= sum(j in commits for j in unwritten)
         mean.append(round(float(np.mean([s.confidence[j] for j in unwritten])) if unwritten else 1., 3)); open_share.append(round(left/max(n, 1), 3))
         d = _draft(draft_verdict(t, s, request, reranker.fmt, tok, reranker.sids), reranker)
+        if d is None and drafts: d = dict(slots=None, places=[], faults=[])     # the draft withdrew its ranking
         if d and (not drafts or {k: v for k, v in drafts[-1].items() if k != "step"} != d): drafts.append(dict(step=k)|d)
     v = parse(t.tokens, request, reranker.fmt, reranker.sids, tok)
     b = lambda x, dtype: np.asarray(x, dtype).tobytes()
@@ -126,6 +128,22 @@ def _cell():
     cell = (head.get("metadata") or {}).get("cellId")
     return (cell, head["header"]["msg_id"]) if cell else None
 
+def _keep(widget):
+    "Close what the running cell showed in an earlier execution, with all its parts, and remember what it shows now."
+    if not (c := _cell()): return
+    run, old = _shown.get(c[0], (None, []))
+    def close(w):
+        for x in (*getattr(w, "children", ()), getattr(w, "layout", None), getattr(w, "style", None), w):
+            if x is not w and hasattr(x, "children"): close(x)
+            elif hasattr(x, "close"):
+                for part in (getattr(x, "layout", None), getattr(x, "style", None)):
+                    if hasattr(part, "close"): part.close()
+                x.close()
+    if run != c[1]:
+        for w in old: close(w)
+        old = []
+    _shown[c[0]] = c[1], [*old, widget]
+
 class View:
     "A token view: shows itself in a notebook, `save_html` writes a page."
     def __init__(self, data:dict, title:str="diffgr2"): self.data, self.title, self._widget = data, title, None
@@ -134,12 +152,7 @@ class View:
         "The live widget: `view.widget.step` follows the scrubber and moves it."
         if self._widget is None:
             self._widget = _widget_class()(data=self.data)
-            if (c := _cell()):
-                run, old = _shown.get(c[0], (None, []))
-                if run != c[1]:
-                    for w in old: w.layout.close(); w.close()
-                    old = []
-                _shown[c[0]] = c[1], [*old, self._widget]
+            _keep(self._widget)
         return self._widget
     def update(self, data:dict, step:int=None):
         "Show something else in the same place."
@@ -191,7 +204,7 @@ def table_part(
     markdown:str, # a table
 )->list: # rows of cells, the first being the head
     "A Markdown table as a part of a page."
-    return [[c.strip() for c in line.strip("| ").split("|")] for k, line in enumerate(markdown.strip().splitlines()) if k != 1]
+    return [[c.strip() for c in line.strip()[1:-1].split("|")] for k, line in enumerate(markdown.strip().splitlines()) if k != 1]
 
 def page(
     parts:list, # `View`s, plotly figures, Markdown-free texts, or (heading, part)
@@ -272,11 +285,12 @@ class Live:
         title = lambda i: cat.titles[i-1][:28]
         self.request = W.Dropdown(options=[(f"user {q['user']}: … {title(q['history'][-1]) if q['history'] else 'no history'}", k) for k, q in enumerate(reqs)], description="request")
         self.pasted = W.Textarea(placeholder='or paste {"history": [ids, latest last], "candidates": [ids]}', layout=W.Layout(width="420px", height="52px"))
-        self.model = W.Dropdown(options=list(rerankers), description="model"); self.rule = W.Dropdown(options=["threshold", "prefix", "factor", "entropy", "static", "one"], description="rule")
+        self.model = W.Dropdown(options=list(rerankers), description="model"); self.rule = W.Dropdown(options=list(RULES), description="rule")
         self.tau = W.FloatSlider(value=.9, min=.3, max=.99, step=.01, description="tau"); self.size = W.Dropdown(options=[("the model's", None), *((str(n), n) for n in (1, 4, 8, 16, 32))], description="block size")
         self.button = W.Button(description="decode", button_style="primary"); self.said = W.HTML()
         self.view = View(dict()); self.button.on_click(lambda _: self.decode())
         self.box = W.VBox([W.HBox([self.request, self.model, self.rule]), W.HBox([self.tau, self.size, self.button]), self.pasted, self.said, self.view.widget])
+        _keep(self.box)
     def decode(self):
         "What the button does."
         from diffgr2.evaluate import rerank
@@ -321,10 +335,11 @@ class Explore:
         for trace in self.figure.data: trace.on_click(lambda tr, points, state: points.point_inds and self.point(tr, points.point_inds[0]))
         self.open(*self.pick.value)
         self.box = W.VBox([self.figure, self.pick, self.view.widget])
+        _keep(self.box)
     def point(self, trace, k):
         "A point was clicked: offer its decodes, show the first."
         g = trace.name.rsplit(": ", 1)[0]
-        behind = [int(n) for n in str(trace.customdata[k][0]).split(", ") if n.isdigit()]
-        if behind: self.pick.options = [(f"{g}, {n}", (g, n)) for n in behind]; self.open(g, behind[0])
+        behind = list(trace.customdata[k][2])
+        if behind: self.pick.options = [(f"{g}, {n}", (g, n)) for n in behind]+[(f"{g}, {n} (not behind the point)", (g, n)) for n in range(len(self.groups[g])) if n not in behind]; self.open(g, behind[0])
     def open(self, group, n): self.view.update(denoise(self.groups[group][n], self.reranker, self.cat).data)
     def _repr_mimebundle_(self, **kw): return self.box._repr_mimebundle_(**kw)

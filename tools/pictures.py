@@ -21,7 +21,7 @@ def views():
     titles = Catalogue(load_movielens().items["title"][:], [], [])
     with tempfile.TemporaryDirectory() as d, sync_playwright() as p:
         b = p.chromium.launch(executable_path=shutil.which("chromium") or shutil.which("google-chrome"), args=["--no-sandbox"])
-        for name, shipped, step in (("denoise", "movielens-duplicate", -2), ("toy", "toy-denoise", 8), ("untrained", "toy-untrained", -1), ("race", "toy-race", 15), ("compare", "toy-compare", 12)):
+        for name, shipped, step in (("denoise", "movielens-duplicate", -1), ("toy", "toy-denoise", 8), ("untrained", "toy-untrained", -1), ("race", "toy-race", 15), ("compare", "toy-compare", 12)):
             load_view(shipped, titles if shipped.startswith("movielens") else None).save_html(f"{d}/v.html")
             pg = b.new_page(viewport=dict(width=1180, height=500)); pg.goto(Path(d, "v.html").as_uri())
             last = int(pg.locator("input[type=range]").get_attribute("max"))

@@ -14,7 +14,7 @@ def toy():
     seen, cat, block = ns["seen"], ns["cat"], ns["block"]()
     ar = ns["Reranker"](ns["ar"], ns["tokenizer"], ns["fmt"], None)
     fast = seen["CFT, tau .5"]
-    bad = next(k for k, a in enumerate(fast) if "duplicate" in a.verdict.kinds)
+    bad = next(k for k, (a, slow) in enumerate(zip(fast, seen["CFT"])) if "duplicate" in a.verdict.kinds and slow.verdict.valid)
     save_view(denoise(seen["CFT"][bad].trajectory, block, cat), out/"toy-denoise.json")
     save_view(denoise(seen["… in a hurry"][bad].trajectory, block, cat), out/"toy-untrained.json")
     save_view(denoise(fast[bad].trajectory, block, cat), out/"toy-duplicate.json")

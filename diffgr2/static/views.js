@@ -92,7 +92,7 @@ function decodeView(data, run, tell, light) {
     cells[p].tabIndex = -1; cells[q].tabIndex = 0; cells[q].focus();
   });
   root.append(grid);
-  const draft = () => { let d = null; for (const x of run.drafts) if (x.step <= step) d = x; return d; };
+  const draft = () => { let d = null; for (const x of run.drafts) if (x.step <= step) d = x; return d && d.slots ? d : null; };
   return {
     root, cells, draft, run, events,
     show(s, drafts) {
@@ -124,7 +124,7 @@ function ranking(data, view, highlight) {
   title.style.marginTop = "8px";
   const head = el("tr"); ["", "candidate", "before", ""].forEach(x => head.append(el("th", "", x))); table.append(head);
   for (let k = 0; k < n; k++) { const r = el("tr"), cs = [0, 1, 2, 3].map(() => el("td")); cs.forEach(c => r.append(c)); cs[0].textContent = k + 1; rows.push([r, cs]); table.append(r);
-    const on = v => () => highlight(v ? k : null); r.addEventListener("pointerenter", on(true)); r.addEventListener("pointerleave", on(false)); }
+    const on = v => () => highlight(v ? k : null); r.tabIndex = 0; r.addEventListener("pointerenter", on(true)); r.addEventListener("pointerleave", on(false)); r.addEventListener("focus", on(true)); r.addEventListener("blur", on(false)); }
   const list = el("div"); list.style.marginTop = "4px";
   root.append(title, note, table, list);
   return { root, show() {
@@ -135,7 +135,7 @@ function ranking(data, view, highlight) {
       const bad = d ? d.faults.filter(f => f.slot === k) : [];
       cs[1].textContent = c == null ? (slots && k < slots.length ? "?" : "–") : `${data.pool[c].name} ${data.pool[c].title}`;
       cs[2].textContent = c == null ? "" : c + 1;
-      cs[3].replaceChildren(...bad.map(f => el("span", "badge", f.kind.replace("_", " "))), ...(c != null && c === target ? [el("span", "", " ◀ held out")] : []));
+      cs[3].replaceChildren(...bad.map(f => { const x = el("span", "badge", f.kind.replace("_", " ")); x.title = f.detail; return x; }), ...(c != null && c === target ? [el("span", "", " ◀ held out")] : []));
       r.className = c != null && c === target ? "target" : "";
     });
     list.replaceChildren(...(d ? d.faults.filter(f => f.slot == null).map(f => { const x = el("div"); x.append(el("span", "badge", f.kind.replace("_", " ")), document.createTextNode(" " + f.detail)); return x; }) : []));
