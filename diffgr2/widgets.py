@@ -9,6 +9,7 @@ __all__ = ['PAGE', 'STYLE', 'pack_run', 'clean_text', 'request_of', 'pack', 'tit
 # %% ../nbs/40_widgets.ipynb #36f77b14
 import base64, functools, hashlib, html, json, sys
 from importlib.resources import files
+from types import SimpleNamespace
 import numpy as np
 from .charts import invalid_rates
 from .convert import is_converted
@@ -128,21 +129,17 @@ def _cell():
     cell = (head.get("metadata") or {}).get("cellId")
     return (cell, head["header"]["msg_id"]) if cell else None
 
+def _close(w):
+    for x in (*getattr(w, "children", ()), getattr(w, "layout", None), getattr(w, "style", None)):
+        if hasattr(x, "close"): _close(x)
+    w.close()
+
 def _keep(widget):
     "Close what the running cell showed in an earlier execution, with all its parts, and remember what it shows now."
     if not (c := _cell()): return
     run, old = _shown.get(c[0], (None, []))
-    def close(w):
-        for x in (*getattr(w, "children", ()), getattr(w, "layout", None), getattr(w, "style", None), w):
-            if x is not w and hasattr(x, "children"): close(x)
-            elif hasattr(x, "close"):
-                for part in (getattr(x, "layout", None), getattr(x, "style", None)):
-                    if hasattr(part, "close"): part.close()
-                x.close()
-    if run != c[1]:
-        for w in old: close(w)
-        old = []
-    _shown[c[0]] = c[1], [*old, widget]
+    for w in old if run != c[1] else (): _close(w)
+    _shown[c[0]] = c[1], [*(old if run == c[1] else []), widget]
 
 class View:
     "A token view: shows itself in a notebook, `save_html` writes a page."
@@ -305,18 +302,12 @@ class Live:
                 if self.complete: q = self.complete(q)
             size = self.size.value if is_converted(r.model) else 1
             def step(t): self.view.update(pack([("", t.answering(q), r)], self.cat))
-            a, = rerank(r, [q], self.cat, BlockGenerationConfig(max_new_tokens=r.fmt.max_response, rule=self.rule.value, tau=self.tau.value, block_size=size, record=True), streamer=_Stream(step))
+            a, = rerank(r, [q], self.cat, BlockGenerationConfig(max_new_tokens=r.fmt.max_response, rule=self.rule.value, tau=self.tau.value, block_size=size, record=True), streamer=SimpleNamespace(put_step=step, put=lambda _: None, end=lambda: None))
             self.answer = a
             self.view.update(denoise(a.trajectory, r, self.cat).data)
             self.said.value = f"{'valid' if a.verdict.valid else 'invalid: '+', '.join(a.verdict.kinds)}; {len(a.response)} tokens in {a.forwards} forwards, {1000*a.seconds:.0f} ms while drawing every step"
         except DiffGR2Error as e: self.said.value = f"<b>{html.escape(str(e))}</b>"
     def _repr_mimebundle_(self, **kw): return self.box._repr_mimebundle_(**kw)
-
-class _Stream:
-    "A streamer that only wants steps."
-    def __init__(self, step): self.put_step = step
-    def put(self, tokens): pass
-    def end(self): pass
 
 class Explore:
     "`invalid_rates`, and the decodes behind the point that is clicked."
@@ -333,8 +324,7 @@ class Explore:
         self.pick = W.Dropdown(description="decode", options=[(f"{g}, {n}", (g, n)) for g, ts in groups.items() for n in range(len(ts))])
         self.pick.observe(lambda c: c["new"] and self.open(*c["new"]), names="value")
         for trace in self.figure.data: trace.on_click(lambda tr, points, state: points.point_inds and self.point(tr, points.point_inds[0]))
-        self.open(*self.pick.value)
-        self.box = W.VBox([self.figure, self.pick, self.view.widget])
+        self.box = W.VBox([self.figure, self.pick, self.view.widget]); self.open(*self.pick.value)
         _keep(self.box)
     def point(self, trace, k):
         "A point was clicked: offer its decodes, show the first."

@@ -63,6 +63,13 @@ def test_batched_equals_single(models):
     assert [a.response for a in together] == [a.response for a in alone] and [a.forwards for a in together] == [a.forwards for a in alone]
 
 @needs_films
+def test_one_model_drafts_and_verifies():
+    "Its lossless answers are its own left-to-right ones, in a quarter of the passes or fewer."
+    r = load_reranker("movielens-causal"); cat = Catalogue.of(FILMS, r.tokenizer); some = requests(FILMS, "test", limit=200)[0].select(range(8))
+    slow, fast = rerank(r, some, cat, BlockGenerationConfig(max_new_tokens=r.fmt.max_response, block_size=1)), rerank(r, some, cat, decoder="lossless")
+    assert [a.response for a in slow] == [a.response for a in fast] and sum(a.forwards for a in slow) >= 4*sum(a.forwards for a in fast)
+
+@needs_films
 def test_demo(capsys):
     assert main(["demo", "--n", "4", "--show", "2"]) == 0
     said = capsys.readouterr().out

@@ -13,7 +13,7 @@ from diffgr2.sample import BlockGenerationConfig
 from diffgr2.trajectory import Step, Trajectory, load_trajectories, save_trajectories
 from diffgr2 import widgets
 from diffgr2.charts import attention, invalid_rates
-from diffgr2.widgets import compare, denoise, pack_run, page, race
+from diffgr2.widgets import Live, compare, denoise, pack_run, page, race
 
 HOSTILE = ["<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "<!--<script>", "\ud800 lone surrogate", "<|rank|><|A|>"]
 
@@ -135,6 +135,30 @@ def test_running_a_cell_again_leaves_nothing(world, monkeypatch):
     execute(next(run)); first = alive()
     for _ in range(200): execute(next(run))
     assert alive() == first
+
+def test_running_a_live_cell_again_leaves_nothing(world, monkeypatch):
+    from ipywidgets.widgets import widget as registry
+    r, cat, test, decode, _ = world
+    alive = []
+    groups = {"one": [decode(r, test[0], tau=.03)]}
+    for n in range(12):
+        monkeypatch.setattr(widgets, "_cell", lambda: ("cell 2", n))
+        Live({"a": r}, [test[0]], cat); widgets.Explore(groups, r, cat); alive.append(len(registry._instances))
+    assert len(set(alive[1:])) == 1
+
+def test_what_is_pasted_is_checked(world):
+    r, cat, test, *_ = world
+    live = Live({"a": r}, [test[0]], cat)
+    for odd in ("[1, 2]", "{", "3", '{"history": []}'): live.pasted.value = odd; live.decode(); assert live.said.value.startswith("<b>")
+
+def test_a_draft_that_is_withdrawn_is_not_shown(world):
+    r, cat, test, decode, _ = world
+    t = copy.deepcopy(decode(r, test[0], tau=.03)); rank = r.tokenizer.convert_tokens_to_ids("<|rank|>")
+    first, last = copy.deepcopy(t.steps[0]), t.steps[0]
+    first.draft[0], last.draft = rank, [r.tokenizer.pad_token_id]*len(last.draft)
+    t.tokens, t.steps = [last.draft[0]]*t.block_size, [first, last]
+    d = denoise(t, r, cat).data["runs"][0]["drafts"]
+    assert d[0]["slots"] is not None and d[-1] == dict(step=1, slots=None, places=[], faults=[])
 
 def test_trajectories_round_trip_into_views(world, tmp_path):
     r, cat, test, decode, _ = world
