@@ -36,8 +36,10 @@ def atomic(
         new = Path(tmp)/path.name
         yield new
         if new.is_dir() and path.is_dir():     # a folder cannot be replaced in one move: put the old one aside first
-            os.replace(path, Path(tmp)/"old")
-        os.replace(new, path)
+            os.replace(path, old := Path(tmp)/"old")
+            try: os.replace(new, path)
+            except OSError: os.replace(old, path); raise
+        else: os.replace(new, path)
 
 # %% ../nbs/00_core.ipynb #a6067ea7
 def save_json(
@@ -66,7 +68,7 @@ def merge_rows(
     old = load_json(path) if Path(path).exists() else []
     ident = lambda r: tuple(r.get(k) for k in key)
     new = {ident(r): r for r in rows}
-    out = [new.pop(ident(r), r) for r in old]+[r for r in rows if ident(r) in new]   # a row keeps its place
+    out = [new.pop(ident(r), r) for r in old]+list(new.values())                # a row keeps its place
     save_json(out, path)
     return out
 

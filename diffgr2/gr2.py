@@ -22,7 +22,7 @@ from .data import Market
 from .prompts import (Catalogue, PromptFormat, RANK, check_request, control_tokens, defuse, encode_prompt, fit_levels, names, response_text)
 from .retrieve import FACTS, requests
 from .sids import SemanticIds
-from .traces import GRADES, Grader, NOTHING, PHRASES, teach
+from .traces import GRADES, Grader, NOTHING, PHRASES, REASONING, teach
 
 # %% ../nbs/20_gr2.ipynb #d3ff4390
 CHAT = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -87,6 +87,7 @@ def prepare(
     defined = set(tokenizer.get_vocab().values())
     model.config.answer_format = fmt.to_json()
     model.config.undefined_ids = [i for i in range(model.get_input_embeddings().num_embeddings) if i not in defined]   # must never come out
+    if had := getattr(model.config, "block_diffusion", None): had["suppressed"] = sorted({had["mask_token_id"], *model.config.undefined_ids})   # converted before: ids that had no token then may have one now
     model.config.pad_token_id, model.config.eos_token_id = tokenizer.pad_token_id, tokenizer.eos_token_id
     model.generation_config.pad_token_id, model.generation_config.eos_token_id = tokenizer.pad_token_id, tokenizer.eos_token_id
 
@@ -226,9 +227,11 @@ def make_run(
 )->dict: # what `run.json` says
     "Pools, traces and an untrained re-ranker, from interactions."
     tiny = {k: kw.pop(k) for k in ("width", "layers") if k in kw}; vocab = kw.pop("vocab_size", 3072)
+    budget = {} if scheme == "slots" else dict(max_prompt=512, max_response=192)
+    PromptFormat(scheme, n, **(budget | kw))                                    # fails here, not after the pools
+    if reasoning not in REASONING: raise SettingError(f"reasoning {reasoning!r}: use one of {REASONING}")
     reqs, info = {}, dict(dataset=market.name, scheme=scheme, n=n, seed=seed, reasoning=reasoning, coverage={})
     for s in SPLITS: reqs[s], info["coverage"][s] = requests(market, s, n, limit=limit, progress=progress)
-    budget = {} if scheme == "slots" else dict(max_prompt=512, max_response=192)
     fmt = PromptFormat(scheme, n, fit_levels(reqs["train"]), **(budget | kw))
     sids = SemanticIds.fit(market, size=min(256, len(market.items)//4), seed=seed) if scheme == "sids" else None
     grader = Grader.fit(reqs["train"], fmt, seed=seed)

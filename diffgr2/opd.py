@@ -234,6 +234,7 @@ class OPDConfig(RolloutConfig):
         super().__post_init__()
         if self.target not in TARGETS: raise SettingError(f"target {self.target!r}: use one of {TARGETS}")
         if self.divergence not in DIVERGENCES: raise SettingError(f"divergence {self.divergence!r}: use one of {DIVERGENCES}")
+        if self.copies not in (1, 2): raise SettingError(f"copies must be 1 or 2, not {self.copies}")
         if not 0 <= self.cft_share <= 1: raise SettingError(f"cft_share is a share, not {self.cft_share}")
 
 class OPDTrainer(RolloutTrainer):

@@ -149,6 +149,10 @@ def check_request(
     if not isinstance(c, (list, tuple)) or not isinstance(h, (list, tuple)): raise RequestError("a request needs 'history' and 'candidates', both lists of item ids")
     if len(c) != fmt.n: raise RequestError(f"{len(c)} candidates, but this model ranks pools of {fmt.n}: " + ("there is nothing to rank" if len(c) < 2 else f"retrieve {fmt.n}, or train a model with n={len(c)}" if len(c) <= 26 else "at most 26 are possible"))
     cat.check([*h, *c])
+    if request.get("facts") is not None:
+        try: facts = np.asarray(request["facts"], float)
+        except (TypeError, ValueError) as e: raise RequestError("facts must be numbers: let `fact_finder` make them") from e
+        if facts.ndim != 2 or len(facts) != len(c) or not np.isfinite(facts).all(): raise RequestError(f"facts must be one row of finite numbers a candidate ({len(c)} rows), not of shape {facts.shape}: let `fact_finder` make them")
     if len(set(c)) != len(c): raise RequestError(f"candidates must differ; {sorted({i for i in c if list(c).count(i) > 1})} occur more than once")
 
 def prompt_text(

@@ -63,7 +63,6 @@ class RLConfig(RolloutConfig):
     logging_steps: float = 1
     taus: list = field(default_factory=lambda: [.9], metadata=dict(help="thresholds of rollouts; every step draws one"))
     group: int = field(default=8, metadata=dict(help="answers a prompt"))
-    alpha: float = field(default=.2, metadata=dict(help="weight of the format reward"))
     clip: float = field(default=.2, metadata=dict(help="how far a probability ratio may move with effect"))
     beta: float = field(default=0., metadata=dict(help="weight of the KL to the model as it was before; 0: none"))
     iterations: int = field(default=1, metadata=dict(help="updates per set of answers"))
@@ -114,7 +113,7 @@ class RLTrainer(RolloutTrainer):
         loss = self.weighted(loss, w, w.sum() if num_items_in_batch is None else num_items_in_batch)
         return (loss, lp) if return_outputs else loss
     def log(self, logs, *args, **kw):
-        if self.model.training and self.seen: logs = logs | {k: float(np.mean(v)) for k, v in self.seen.items()}; self.seen.clear()
+        if self.seen and not any(k.startswith("eval_") for k in logs): logs = logs | {k: float(np.mean(v)) for k, v in self.seen.items()}; self.seen.clear()
         super().log(logs, *args, **kw)
     def _kept_file(self, folder): return Path(folder)/f"rollouts-{self.args.process_index}.safetensors"
     def _save_checkpoint(self, model, trial):

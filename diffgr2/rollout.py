@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from tqdm.auto import tqdm
 from .convert import is_converted
-from .core import seed_of
+from .core import SettingError, seed_of
 from .gr2 import GR2Config, Reranker, WeightedTrainer, collate
 from .metrics import accuracy, fault_rates, reward, unmoved
 from .prompts import RANK, parse
@@ -32,6 +32,11 @@ class RolloutConfig(GR2Config):
     taus: list = field(default_factory=lambda: [.9, .7, .5], metadata=dict(help="thresholds of rollouts; every step draws one"))
     eval_tau: float = field(default=.9, metadata=dict(help="threshold of evaluation"))
     temperature: float = field(default=1., metadata=dict(help="of rollouts"))
+    alpha: float = field(default=.2, metadata=dict(help="weight of the format reward"))
+    def __post_init__(self):
+        super().__post_init__()
+        if not self.taus: raise SettingError("taus is empty: rollouts need a threshold")
+        for tau in (*self.taus, self.eval_tau): BlockGenerationConfig(rule=self.rule, tau=tau, temperature=self.temperature)
 
 class RolloutTrainer(WeightedTrainer):
     "A `Trainer` whose batches are decoded by the model that is being trained."
@@ -39,6 +44,7 @@ class RolloutTrainer(WeightedTrainer):
         self.reranker = reranker
         self.block_size = None if is_converted(reranker.model) else 1   # an unconverted model decodes left to right
         self.rank_id = reranker.tokenizer.convert_tokens_to_ids(RANK)
+        if eval_dataset is None: args.eval_on_start, args.load_best_model_at_end = False, False   # nothing to look at
         super().__init__(reranker.model, args, processing_class=reranker.tokenizer, data_collator=lambda rows: dict(rows=rows), train_dataset=train_dataset, eval_dataset=eval_dataset, **kw)
     def prompts(self, rows):
         x = collate([r | dict(response_ids=[], answer_start=0) for r in rows], self.reranker.tokenizer.pad_token_id)
@@ -70,7 +76,7 @@ class RolloutTrainer(WeightedTrainer):
             out += [(self.judge(a, r), r["rank"], len(a), f) for a, r, f in zip(y.responses, rows[s:s+size], y.forwards)]
         v, targets, tokens, forwards = zip(*out)
         acc = accuracy([x.ranking for x in v], targets)
-        m = dict(reward=np.mean([reward(x, t) for x, t in zip(v, targets)]), valid=np.mean([x.valid for x in v]), recall=acc["recall@1"].mean(), ndcg=acc["ndcg@10"].mean(), tpf=sum(tokens)/sum(forwards), duplicate=fault_rates(v)["duplicate"], unmoved=unmoved(v))
+        m = dict(reward=np.mean([reward(x, t, self.args.alpha) for x, t in zip(v, targets)]), valid=np.mean([x.valid for x in v]), recall=acc["recall@1"].mean(), ndcg=acc["ndcg@10"].mean(), tpf=sum(tokens)/sum(forwards), duplicate=fault_rates(v)["duplicate"], unmoved=unmoved(v))
         m = {f"{metric_key_prefix}_{k}": float(x) for k, x in m.items()}
         self.log(m)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, m)

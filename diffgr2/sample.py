@@ -176,7 +176,7 @@ def generate(
     constrain=None, # per row a function from the response so far to allowed ids by position (see `constrain.UsedNames`), or None
     **kw, # settings of a new `BlockGenerationConfig`
 )->BlockOutput:
-    "Decode in blocks. Greedy unless `temperature` > 0. Never returns the mask id, nor more than `max_new_tokens`. `SettingError` for settings that cannot work."
+    "Decode in blocks; give `generation_config` or single settings. Greedy unless `temperature` > 0. Never returns the mask id, nor more than `max_new_tokens`. `SettingError` for settings that cannot work."
     if generation_config is not None and kw: raise SettingError("give either generation_config or single settings")
     was_training = model.training
     try:

@@ -82,11 +82,11 @@ def moved(
     base:str="cft", # the earlier one
 )->str: # Markdown
     "What a stage changes at each threshold, request by request."
-    at = {(r["stage"], r["rule"], r["tau"]): r for r in rows}
+    at = {(stage_name(r), r["rule"], r["tau"], r.get("seed")): r for r in rows}
     pc, follows = lambda v: f"{100*v:.1f}%", lambda r: "–" if (f := (r.get("claims") or {}).get("follows")) is None else f"{100*f:.1f}%"
     body = []
-    for (s, rule, tau), r in at.items():
+    for (s, rule, tau, seed), r in at.items():
         if s != stage or base not in (r.get("against") or {}): continue
-        b, d = at[base, rule, tau], r["against"][base]
+        b, d = at[base, rule, tau, seed], r["against"][base]
         body.append([decoding(r), pc(b["valid"]), pc(r["valid"]), number(d["valid"]), number(d["recall@1"]), number(b["tpf"], 2), number(r["tpf"], 2), follows(b), follows(r)])
     return markdown_table(["decoding", f"valid, {base}", f"valid, {stage}", "difference", "R@1, difference", f"TPF, {base}", f"TPF, {stage}", f"follows its grades, {base}", stage], body)

@@ -1,11 +1,12 @@
 "Untrusted and unusual input: prompts, answers, requests, files."
-import json, threading
+import json, os, threading
+from pathlib import Path
 from http.server import BaseHTTPRequestHandler, HTTPServer
 import numpy as np, pytest, torch
 from hypothesis import given, settings, strategies as st
 from diffgr2.constrain import UsedNames
 from diffgr2.convert import convert
-from diffgr2.core import CheckpointError, DataError, DiffGR2Error, RequestError, SettingError
+from diffgr2.core import CheckpointError, DataError, DiffGR2Error, RequestError, SettingError, atomic, merge_rows
 from diffgr2.data import Market, load_beauty, load_movielens, toy_market
 from diffgr2.evaluate import rerank
 from diffgr2.gr2 import Reranker, encode_rows, load_reranker, load_run, make_run, prepare, save_reranker, tiny_model, train_tokenizer
@@ -201,3 +202,32 @@ def test_pool_sizes(n, tmp_path):
     "The whole line at the smallest and the largest pool."
     info = make_run(toy_market(users=400, items=100), tmp_path/"run", n=n, progress=False, width=32, layers=1, vocab_size=500, max_response=320, max_prompt=900)
     assert info["train"]["rows"] > 0
+
+def test_prepare_after_convert_lets_the_control_tokens_out():
+    "A converted model with spare embedding rows: `prepare` gives them to tokens, which must then be possible."
+    fmt = PromptFormat(n=5, edges=EDGES); plain = PromptFormat(n=3, edges=EDGES)
+    tok = train_tokenizer(MARKET.items["title"][:], plain, vocab_size=400); model = tiny_model(tok, plain, width=32, layers=1)
+    model.resize_token_embeddings(len(tok)+64); convert(model, tok, 8)
+    prepare(model, tok, fmt)
+    new = tok.convert_tokens_to_ids(control_tokens(fmt, None)); bd = model.config.block_diffusion
+    assert not set(new) & set(bd["suppressed"]) and bd["mask_token_id"] in bd["suppressed"] and set(model.config.undefined_ids) <= set(bd["suppressed"])
+
+@pytest.mark.parametrize("facts", ["no", [[1.]*8]*4, [[float("nan")]*8]*5, [1.]*5])
+def test_odd_facts_are_refused(facts):
+    fmt = PromptFormat(n=5, edges=EDGES); cat = Catalogue(MARKET.items["title"][:], [], [])
+    with pytest.raises(RequestError, match="facts"): check_request(TRAIN[0] | dict(facts=facts), fmt, cat)
+
+def test_a_run_is_checked_before_its_pools_are_made(tmp_path):
+    for bad in (dict(scheme="slot"), dict(reasoning="evidnce")):
+        with pytest.raises(SettingError): make_run(None, tmp_path/"run", **bad)
+
+def test_results_and_folders_survive(tmp_path, monkeypatch):
+    out = merge_rows(tmp_path/"r.json", [dict(stage="ar", n=1), dict(stage="ar", n=2)]); assert out == [dict(stage="ar", n=2)]
+    (tmp_path/"d").mkdir(); (tmp_path/"d"/"good").touch(); move = os.replace
+    def broken(a, b):
+        if str(b) == str(tmp_path/"d") and Path(a).name != "old": raise OSError("full")
+        move(a, b)
+    monkeypatch.setattr(os, "replace", broken)
+    with pytest.raises(OSError, match="full"):
+        with atomic(tmp_path/"d") as new: new.mkdir()
+    assert (tmp_path/"d"/"good").exists()

@@ -3,6 +3,8 @@ import copy
 import pytest, torch
 from diffgr2.cft import CFTConfig, CFTTrainer
 from diffgr2.convert import convert
+from diffgr2.core import SettingError
+from diffgr2.metrics import reward
 from diffgr2.data import toy_market
 from diffgr2.gr2 import GR2Config, GR2Trainer, Reranker, encode_rows, tiny_model, train_tokenizer
 from diffgr2.opd import OPDConfig, OPDTrainer
@@ -71,7 +73,6 @@ def test_same_seed_same_weights(world, tmp_path):
     assert torch.equal(weights(a), weights(b)) and not torch.equal(weights(a), weights(c))
 
 def test_settings():
-    from diffgr2.core import SettingError
     for match, make in (("copies", lambda: CFTConfig("x", copies=3, use_cpu=True)), ("target", lambda: OPDConfig("x", target="set", use_cpu=True)), ("divergence", lambda: OPDConfig("x", divergence="kl", use_cpu=True)),
                         ("share", lambda: OPDConfig("x", cft_share=2, use_cpu=True)), ("group", lambda: RLConfig("x", group=1, use_cpu=True)), ("temperature", lambda: RLConfig("x", temperature=0, use_cpu=True))):
         with pytest.raises(SettingError, match=match): make()
@@ -114,3 +115,13 @@ def test_two_processes_equal_one(stage, world, tmp_path):
     with socket.socket() as s: s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]
     torch.multiprocessing.spawn(_process, (port, stage, str(tmp_path), 4, world), nprocs=2)
     assert torch.allclose(weights(one), torch.load(tmp_path/"weights.pt", weights_only=True), atol=2e-4)
+
+def test_rollout_settings_are_checked_and_used(world, tmp_path):
+    for bad in (dict(taus=[]), dict(taus=[1.5]), dict(eval_tau=2.), dict(rule="tresh")):
+        with pytest.raises(SettingError): RLConfig(output_dir=str(tmp_path), use_cpu=True, **bad)
+    with pytest.raises(SettingError, match="copies"): OPDConfig(output_dir=str(tmp_path), use_cpu=True, copies=3)
+    t = trainer("rl", world, tmp_path, alpha=.5, eval_on_start=True, max_steps=1); t.train()                # without rows to evaluate on nothing is evaluated
+    t.seen["reward"].append(5.); rows = [world[2][0]]
+    assert "reward" not in {**(t.evaluate(rows), t.state.log_history[-1])[1]} and t.seen["reward"] == [5.]
+    t.judge = lambda response, row: Verdict(5, [0, 1, 2, 3, 4], [])
+    assert t.evaluate([rows[0] | dict(rank=0)])["eval_reward"] == pytest.approx(reward(t.judge(None, None), 0, .5))
