@@ -324,7 +324,7 @@ class Explore:
         self.pick = W.Dropdown(description="decode", options=[(f"{g}, {n}", (g, n)) for g, ts in groups.items() for n in range(len(ts))])
         self.pick.observe(lambda c: c["new"] and self.open(*c["new"]), names="value")
         for trace in self.figure.data: trace.on_click(lambda tr, points, state: points.point_inds and self.point(tr, points.point_inds[0]))
-        self.box = W.VBox([self.figure, self.pick, self.view.widget]); self.open(*self.pick.value)
+        self.open(*self.pick.value); self.box = W.VBox([self.figure, self.pick, self.view.widget])   # opened before it is shown: the scrubber starts at the first step
         _keep(self.box)
     def point(self, trace, k):
         "A point was clicked: offer its decodes, show the first."
