@@ -286,8 +286,7 @@ class Live:
         self.tau = W.FloatSlider(value=.9, min=.3, max=.99, step=.01, description="tau"); self.size = W.Dropdown(options=[("the model's", None), *((str(n), n) for n in (1, 4, 8, 16, 32))], description="block size")
         self.button = W.Button(description="decode", button_style="primary"); self.said = W.HTML()
         self.view = View(dict()); self.button.on_click(lambda _: self.decode())
-        self.box = W.VBox([W.HBox([self.request, self.model, self.rule]), W.HBox([self.tau, self.size, self.button]), self.pasted, self.said, self.view.widget])
-        _keep(self.box)
+        _keep(box := W.VBox([W.HBox([self.request, self.model, self.rule]), W.HBox([self.tau, self.size, self.button]), self.pasted, self.said, self.view.widget])); self.box = box
     def decode(self):
         "What the button does."
         from diffgr2.evaluate import rerank
@@ -321,8 +320,9 @@ class Explore:
         self.groups, self.reranker, self.cat = groups, reranker, cat
         self.figure = go.FigureWidget(invalid_rates(groups, reranker.tokenizer.convert_tokens_to_ids(RANK), by))
         self.view = View(dict())
-        self.pick = W.Dropdown(description="decode", options=[(f"{g}, {n}", (g, n)) for g, ts in groups.items() for n in range(len(ts))])
-        self.pick.observe(lambda c: c["new"] and self.open(*c["new"]), names="value")
+        self.every = [(f"{g}, {n}", (g, n)) for g, ts in groups.items() for n in range(len(ts))]
+        self.pick = W.Dropdown(description="decode", options=self.every)
+        self.pick.observe(lambda c: self.open(*c["new"]) if c["new"] else setattr(self.pick, "options", self.every), names="value")
         for trace in self.figure.data: trace.on_click(lambda tr, points, state: points.point_inds and self.point(tr, points.point_inds[0]))
         self.open(*self.pick.value); self.box = W.VBox([self.figure, self.pick, self.view.widget])   # opened before it is shown: the scrubber starts at the first step
         _keep(self.box)
@@ -330,6 +330,6 @@ class Explore:
         "A point was clicked: offer its decodes, show the first."
         g = trace.name.rsplit(": ", 1)[0]
         behind = list(trace.customdata[k][2])
-        if behind: self.pick.options = [(f"{g}, {n}", (g, n)) for n in behind]+[(f"{g}, {n} (not behind the point)", (g, n)) for n in range(len(self.groups[g])) if n not in behind]; self.open(g, behind[0])
+        if behind: self.pick.options = [(f"{g}, {n}", (g, n)) for n in behind]+[("all decodes", None)]; self.open(g, behind[0])
     def open(self, group, n): self.view.update(denoise(self.groups[group][n], self.reranker, self.cat).data)
     def _repr_mimebundle_(self, **kw): return self.box._repr_mimebundle_(**kw)

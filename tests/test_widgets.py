@@ -146,6 +146,16 @@ def test_running_a_live_cell_again_leaves_nothing(world, monkeypatch):
         Live({"a": r}, [test[0]], cat); widgets.Explore(groups, r, cat); alive.append(len(registry._instances))
     assert len(set(alive[1:])) == 1
 
+def test_behind_a_point_and_back(world):
+    r, cat, test, decode, _ = world
+    e = widgets.Explore({"one": [decode(r, q, tau=.03) for q in test.select(range(4))]}, r, cat)
+    class Trace: name, customdata = "one: any fault", [("2", 1, [2])]
+    e.point(Trace, 0)
+    assert [o[0] for o in e.pick.options] == ["one, 2", "all decodes"] and e.pick.value == ("one", 2)
+    e.pick.value = None
+    assert len(e.pick.options) == 4
+    e.pick.value = ("one", 1); assert e.view.data == denoise(e.groups["one"][1], r, cat).data
+
 def test_what_is_pasted_is_checked(world):
     r, cat, test, *_ = world
     live = Live({"a": r}, [test[0]], cat)
