@@ -93,8 +93,8 @@ def frontier(
         if r["tau"] is not None and r["stage"] != "naive": lines.setdefault((stage_name(r), r["rule"], r.get("seed", 0)), []).append(r)
     stages, seeds = list(dict.fromkeys(stage for stage, *_ in lines)), {seed for *_, seed in lines}
     for (stage, rule, seed), rs in lines.items():
-        rs = sorted(rs, key=lambda r: -r["tau"])
-        look = dict(x=[r["tpf"] for r in rs], name=(label := f"{stage}, {rule}"+(f", seed {seed}" if len(seeds) > 1 else "")), legendgroup=label, mode="lines+markers", line=dict(color=COLOURS[stages.index(stage) % 8], dash="solid" if rule == "threshold" else "dash"),
+        rs, label = sorted(rs, key=lambda r: -r["tau"]), f"{stage}, {rule}"+(f", seed {seed}" if len(seeds) > 1 else "")
+        look = dict(x=[r["tpf"] for r in rs], name=label, legendgroup=label, mode="lines+markers", line=dict(color=COLOURS[stages.index(stage) % 8], dash="solid" if rule == "threshold" else "dash"),
             marker=dict(size=8, symbol=["circle" if r["valid"] >= .99 else "circle-open" for r in rs]), customdata=[(f"{r['tau']:g}", r["n"], ", ".join(f"{f.replace('_', ' ')} {100*r['faults'][f]:.1f}%" for f in FAULTS if r.get("faults", {}).get(f)) or "no fault") for r in rs])
         for row, key, form in ((1, metric, ".3f"), (2, "valid", ".1%")):
             v = [r["valid_interval" if key == "valid" else key] for r in rs]

@@ -177,7 +177,7 @@ def rerank_lines(a):
     cfg = BlockGenerationConfig(max_new_tokens=r.fmt.max_response, tau=a.tau, answer_tau=a.answer_tau, rule=a.rule, record=bool(a.record), block_size=None if is_converted(r.model) else 1)
     market = load_market(a.data, a.path)
     if a.input != "-" and not Path(a.input).is_file(): raise RequestError(f"no file {a.input}: give a file of JSON lines, or - for standard input")
-    src = open(a.input, encoding="utf-8", errors="replace") if a.input != "-" else sys.stdin
+    src = open(a.input if a.input != "-" else 0, encoding="utf-8", errors="replace", closefd=a.input != "-")
     failed, record = 0, [] if a.record else None
     try:
         for out in tqdm(serve(src, r, market, cfg, a.batch, a.decoder, record, load_reranker(a.verifier).model if a.decoder == "lossless" else None), desc="re-ranking", unit=" requests", disable=None):

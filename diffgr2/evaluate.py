@@ -4,15 +4,14 @@
 
 # %% auto #0
 __all__ = ['DECODERS', 'STAGES', 'Answer', 'batch_prompts', 'rerank', 'keep_answers', 'kept_answers', 'row', 'reasoning_check',
-           'race', 'block_cost', 'where', 'spaced', 'ladder']
+           'take_turns', 'race', 'width_costs', 'where', 'spaced', 'ladder']
 
 # %% ../nbs/31_evaluate.ipynb #0d1791e8
-import copy, time
+import copy, functools, time
 from dataclasses import dataclass
 from pathlib import Path
 import numpy as np, torch
 from tqdm.auto import tqdm
-from transformers import DynamicCache
 from .constrain import UsedNames, assign
 from .convert import BlockDiffusionConfig, convert, is_converted
 from .core import CheckpointError, RequestError, SettingError, fingerprint, load_json, save_json
@@ -20,7 +19,7 @@ from .data import load_market
 from .gr2 import Reranker, check_market, load_reranker, load_run
 from .metrics import accuracy, difference, fault_rates, interval, ratio, tokens_per_forward, unmoved
 from .prompts import Catalogue, RANK, Verdict, check_request, encode_prompt, names, parse
-from .sample import BlockGenerationConfig, describe_rule, generate
+from .sample import BlockGenerationConfig, _cache, describe_rule, generate
 from .speculate import speculate
 from .traces import false_claims, grades_said, rank_by_grade
 from .trajectory import annotate
@@ -161,43 +160,50 @@ def reasoning_check(
     return dict(claims=float(np.mean(said)), true=ratio(np.subtract(said, wrong), said, users), graded=float(np.mean(graded)), follows=float(np.mean(follows)) if follows else None)
 
 # %% ../nbs/31_evaluate.ipynb #2971fb58
+def take_turns(
+    opponents:dict, # name -> function of one batch
+    batches:list, # arguments
+    repeats:int=3, # rounds, after one call each to warm up
+    of=np.median, # what becomes of the rounds: the median, or `np.min` where the machine has other work
+)->dict: # name -> seconds (batches,)
+    "Interleaved wall times."
+    def once(f, b):
+        if torch.cuda.is_available(): torch.cuda.synchronize()
+        t = time.perf_counter(); f(*b)
+        if torch.cuda.is_available(): torch.cuda.synchronize()
+        return time.perf_counter()-t
+    for f in opponents.values(): f(*batches[0])
+    seconds = {n: np.zeros((repeats, len(batches))) for n in opponents}
+    for k in tqdm(range(repeats), desc="rounds", leave=False):
+        for i, b in enumerate(batches):
+            for n, f in opponents.items(): seconds[n][k, i] = once(f, b)
+    return {n: of(s, 0) for n, s in seconds.items()}
+
 def race(
     runners:dict, # name -> (Reranker, BlockGenerationConfig)
     reqs, # requests
     cat:dict, # name -> Catalogue
     repeats:int=2, # rounds; the best of them counts for each request
 )->dict: # name -> seconds per request (array)
-    "Batch-1 wall time of several decoders, interleaved."
-    reqs = list(reqs)
-    best = {n: np.full(len(reqs), np.inf) for n in runners}
-    for n, (r, cfg) in runners.items(): rerank(r, reqs[:1], cat[n], cfg, 1)               # warm up
-    for _ in range(repeats):
-        for i, q in enumerate(reqs):
-            for n, (r, cfg) in runners.items():
-                t = time.perf_counter(); rerank(r, [q], cat[n], cfg, 1)
-                best[n][i] = min(best[n][i], time.perf_counter()-t)
-    return best
+    "Batch-1 wall time of several decoders, taking turns."
+    return take_turns({n: lambda q, n=n, r=r, cfg=cfg: rerank(r, [q], cat[n], cfg, 1) for n, (r, cfg) in runners.items()}, [(q,) for q in reqs], repeats, np.min)
 
-@torch.no_grad()
-def block_cost(
+@torch.inference_mode()
+def width_costs(
     model, # a causal LM
-    width:int=32, # tokens of a block
+    widths=(1, 8, 16, 32, 64), # query positions
     past:int=350, # tokens in the cache
-    repeats:int=30, # of each, interleaved
-)->float: # cost of a block forward in one-token forwards
-    "c: what a forward over a block costs, as a multiple of a one-token forward."
-    cache = DynamicCache()
-    x = torch.randint(0, 100, (1, past), device=model.device)
+    repeats:int=30, # of each, taking turns
+)->dict: # width -> cost in one-token forwards
+    "What a forward costs by its width. On a GPU at batch 1 the curve is nearly flat; on a CPU it is not, and a speed-up in time cannot exceed the one in forwards divided by it."
+    cache, x = _cache(past+max(widths)), torch.zeros(1, past, dtype=torch.long, device=model.device)
     model(input_ids=x, cache=cache, use_cache=True, logits_to_keep=1)
-    seconds = {1: [], width: []}
-    for _ in range(repeats):
-        for w in seconds:
-            pos, mask = torch.arange(past, past+w, device=model.device)[None], torch.zeros(1, 1, w, past+w, dtype=model.dtype, device=model.device)
-            finish = torch.cuda.synchronize if model.device.type == "cuda" else lambda: None
-            finish(); t = time.perf_counter()
-            model(input_ids=x[:, :w], attention_mask=mask, position_ids=pos, cache=cache, use_cache=True)
-            finish(); seconds[w].append(time.perf_counter()-t); cache.crop(-w)
-    return float(np.median(seconds[width])/np.median(seconds[1]))
+    def look(w):
+        at = torch.arange(past, past+w, device=model.device)[None]
+        model(input_ids=x[:, :1].expand(1, w), attention_mask=torch.zeros(1, 1, w, past+w, dtype=model.dtype, device=model.device), position_ids=at, cache=cache, use_cache=True)
+        cache.crop(-w)
+    s = take_turns({w: functools.partial(look, w) for w in widths}, [()]*repeats, 1)
+    return {w: float(np.median(v)/np.median(s[widths[0]])) for w, v in s.items()}
 
 # %% ../nbs/31_evaluate.ipynb #c2f6cf6a
 def where(n:int, m:int)->list:
@@ -273,7 +279,7 @@ def ladder(
     if timed and decoder == "free" and first in runners:
         some = spaced(reqs, timed)
         secs = race(runners, some, cats)
-        c = block_cost(runners[first][0].model, max((r["block_size"] or 1) for r in rows))
+        width = max((r["block_size"] or 1) for r in rows); c = width_costs(runners[first][0].model, (1, width))[width]
         base = next(y for y in rows if y["stage"] == "ar")
         for x in rows:
             if (k := (x["stage"], x["rule"], x["tau"])) in secs:

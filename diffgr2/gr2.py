@@ -9,7 +9,7 @@ __all__ = ['CHAT', 'TURNS', 'SPLITS', 'train_tokenizer', 'encode_rows', 'prepare
 
 # %% ../nbs/20_gr2.ipynb #c7e7ab84
 import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 import numpy as np, torch
@@ -17,12 +17,13 @@ from datasets import Dataset
 from safetensors import SafetensorError
 from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Trainer, TrainingArguments
+from .convert import undefined_ids
 from .core import CheckpointError, DataError, RequestError, SettingError, atomic, load_json, pretrained, save_json
 from .data import Market
 from .prompts import (Catalogue, PromptFormat, RANK, check_request, control_tokens, defuse, encode_prompt, fit_levels, names, response_text)
 from .retrieve import FACTS, requests
 from .sids import SemanticIds
-from .traces import GRADES, Grader, NOTHING, PHRASES, REASONING, teach
+from .traces import GRADES, Grader, NOTHING, PHRASES, check_reasoning, teach
 
 # %% ../nbs/20_gr2.ipynb #d3ff4390
 CHAT = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -84,9 +85,8 @@ def prepare(
     if tokenizer.pad_token is None: tokenizer.add_special_tokens(dict(pad_token="<|pad|>"))
     if tokenizer.eos_token is None: raise CheckpointError("the tokenizer has no end token: set tokenizer.eos_token")
     if len(tokenizer) > model.get_input_embeddings().num_embeddings: model.resize_token_embeddings(len(tokenizer), mean_resizing=True)
-    defined = set(tokenizer.get_vocab().values())
     model.config.answer_format = fmt.to_json()
-    model.config.undefined_ids = [i for i in range(model.get_input_embeddings().num_embeddings) if i not in defined]   # must never come out
+    model.config.undefined_ids = undefined_ids(model, tokenizer)
     if had := getattr(model.config, "block_diffusion", None): had["suppressed"] = sorted({had["mask_token_id"], *model.config.undefined_ids})   # converted before: ids that had no token then may have one now
     model.config.pad_token_id, model.config.eos_token_id = tokenizer.pad_token_id, tokenizer.eos_token_id
     model.generation_config.pad_token_id, model.generation_config.eos_token_id = tokenizer.pad_token_id, tokenizer.eos_token_id
@@ -228,11 +228,10 @@ def make_run(
     "Pools, traces and an untrained re-ranker, from interactions."
     tiny = {k: kw.pop(k) for k in ("width", "layers") if k in kw}; vocab = kw.pop("vocab_size", 3072)
     budget = {} if scheme == "slots" else dict(max_prompt=512, max_response=192)
-    PromptFormat(scheme, n, **(budget | kw))                                    # fails here, not after the pools
-    if reasoning not in REASONING: raise SettingError(f"reasoning {reasoning!r}: use one of {REASONING}")
+    fmt = PromptFormat(scheme, n, **(budget | kw)); check_reasoning(reasoning)  # these fail here, not after the pools
     reqs, info = {}, dict(dataset=market.name, scheme=scheme, n=n, seed=seed, reasoning=reasoning, coverage={})
     for s in SPLITS: reqs[s], info["coverage"][s] = requests(market, s, n, limit=limit, progress=progress)
-    fmt = PromptFormat(scheme, n, fit_levels(reqs["train"]), **(budget | kw))
+    fmt = replace(fmt, edges=fit_levels(reqs["train"]))
     sids = SemanticIds.fit(market, size=min(256, len(market.items)//4), seed=seed) if scheme == "sids" else None
     grader = Grader.fit(reqs["train"], fmt, seed=seed)
     plain = lambda x: [c[-1] if c else "" for c in x]

@@ -23,17 +23,18 @@ def recipe(
     train = lambda stage, *more, r=run: ["train", stage, *at(r), *more]
     look = lambda name, *stages, r=run, more=(): ["evaluate", *at(r), "--out", str(out), "--name", f"{data}-{name}", "--limit", "400", "--timed", "0", *more, *(["--stages", "ar", *stages] if stages else [])]
     hard = ("eval_tau=.5",)                                                    # stages differ where it is hard; the best of a few such looks is mostly the luckiest, so distillation keeps its last
-    opd = lambda *more, sets=(): train("opd", "--steps", "160", "--lr", "2e-4", "--every", "40", *more, "--set", *hard, "lr_scheduler_type=cosine", "load_best_model_at_end=False", *sets)
+    opd = lambda *more, steps="160", every="40", sets=(): train("opd", "--steps", steps, "--lr", "2e-4", "--every", every, *more, "--set", *hard, "lr_scheduler_type=cosine", "load_best_model_at_end=False", *sets)
     rl = lambda *more: train("rl", "--steps", "60", "--lr", "1e-4", "--every", "20", *more, "--set", *hard, "taus=[.9,.5]", "beta=.2")
     ladder = [["prepare", data, *at()], train("ar", "--steps", "3600"), train("cft", "--lr", "2e-3", "--steps", "3000"), opd(), rl(), ["evaluate", *at(), "--out", str(out)], ["evaluate", *at(), "--out", str(out), "--decoder", "lossless", "--stages", "ar", "cft", "opd", "rl"]]
-    if seed == 0 and data == "movielens": ladder += [train("cft", "--lr", "2e-3", "--steps", "500", "--context", "causal", "--name", "cft-causal", "--set", "ar_weight=1", "suffix=.3"), look("causal", more=("--split", "validation", "--stages", "cft-causal", "--decoder", "lossless", "--verifier", "cft-causal"))]
+    if seed == 0 and data == "movielens": ladder += [train("cft", "--lr", "2e-3", "--steps", "500", "--context", "causal", "--name", "cft-causal", "--set", "ar_weight=1", "suffix=.3"), look("causal", more=("--split", "validation", "--stages", "cft-causal", "--decoder", "lossless", "--verifier", "cft-causal")), look("causal", "cft-causal", more=("--split", "validation", "--tau", ".9", ".5"))]
     if seed == 0: ladder += [look("frontier", "cft", "opd", "rl", more=("--tau", *FRONTIER, "--rule", "threshold", "prefix")), ["calibrate", *at(), "--out", str(out)]]
     if not ablations: return [(run, ladder)]
-    others = {"plain": ("target=plain",), "exact": ("target=exact",), "off-policy": ("on_policy=False",), "pure": ("cft_share=0",), "all-positions": ("sure=0",)}
+    short = lambda name, *more, sets=(): opd("--name", f"opd-{name}", *more, steps="80", every="80", sets=sets)
+    others = {"base": (), "plain": ("target=plain",), "exact": ("target=exact",), "off-policy": ("on_policy=False",), "pure": ("cft_share=0",), "all-positions": ("sure=0",)}
     more = {"without-cft": ("--parent", "ar"), "slow-teacher": ("--teacher", "cft"), "answer-4": ("--answer-weight", "4")}
     blocks = {"block-4": ("--block-size", "4"), "block-8": ("--block-size", "8"), "block-16": ("--block-size", "16"), "block-32": (), "context": ("--context", "causal"), "one-canvas": ("--set", "copies=1")}
-    jobs = [(run, [*(opd("--name", f"opd-{n}", sets=v) for n, v in others.items()), *(opd("--name", f"opd-{n}", *v) for n, v in more.items()), rl("--parent", "cft", "--name", "rl-without-opd"),
-        *(train("cft", "--steps", "300", "--every", "50", "--name", f"cft-{n}", *v) for n, v in blocks.items()),
+    jobs = [(run, [*(short(n, sets=v) for n, v in others.items()), *(short(n, *v) for n, v in more.items()), rl("--parent", "cft", "--name", "rl-without-opd"),
+        *(train("cft", "--lr", "2e-3", "--steps", "200", "--name", f"cft-{n}", *v) for n, v in blocks.items()),
         look("ablations", "cft", "opd", "rl", *(f"opd-{n}" for n in (*others, *more)), "rl-without-opd", *(f"cft-{n}" for n in blocks), more=("--split", "validation", "--tau", ".9", ".5")),
         *(look("ablations", "cft", "opd", "rl", more=("--split", "validation", "--tau", ".9", ".5", "--decoder", d)) for d in ("constrained", "assignment"))])]
     for reasoning in ("none", "shuffled"):

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['GRADES', 'MOVED', 'PHRASES', 'NOTHING', 'REASONING', 'ASK', 'Grader', 'rank_by_grade', 'holds', 'goal', 'write_trace',
-           'false_claims', 'grades_said', 'teach', 'endpoint', 'local', 'llm_chat', 'read_llm', 'promoted', 'llm_teach']
+           'false_claims', 'grades_said', 'check_reasoning', 'teach', 'endpoint', 'local', 'llm_chat', 'read_llm',
+           'promoted', 'llm_teach']
 
 # %% ../nbs/05_traces.ipynb #5d7fcf50
 import re
@@ -151,6 +152,10 @@ def grades_said(
 # %% ../nbs/05_traces.ipynb #0e62f752
 REASONING = "evidence", "shuffled", "none"
 
+def check_reasoning(reasoning):
+    "`SettingError` for anything but one of `REASONING`."
+    if reasoning not in REASONING: raise SettingError(f"reasoning {reasoning!r}: use one of {REASONING}")
+
 def teach(
     reqs, # requests with facts
     grader:Grader, # fitted on training requests
@@ -159,7 +164,7 @@ def teach(
     reasoning:str="evidence", # "evidence"; or a control: "shuffled" (another request's trace), "none"
 )->Dataset: # with columns trace, ranking
     "The evidence teacher's traces and rankings."
-    if reasoning not in REASONING: raise SettingError(f"reasoning {reasoning!r}: use one of {REASONING}")
+    check_reasoning(reasoning)
     G = grader.grades(reqs, fmt)
     traces = [write_trace(r, g, grader, fmt, cat) if reasoning != "none" else "" for r, g in zip(reqs, G)]
     if reasoning == "shuffled": traces = [traces[k] for k in np.random.default_rng(0).permutation(len(traces))]

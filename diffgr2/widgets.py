@@ -136,10 +136,11 @@ def _close(w):
 
 def _keep(widget):
     "Close what the running cell showed in an earlier execution, with all its parts, and remember what it shows now."
-    if not (c := _cell()): return
+    if not (c := _cell()): return widget
     run, old = _shown.get(c[0], (None, []))
     for w in old if run != c[1] else (): _close(w)
     _shown[c[0]] = c[1], [*(old if run == c[1] else []), widget]
+    return widget
 
 class View:
     "A token view: shows itself in a notebook, `save_html` writes a page."
@@ -148,8 +149,7 @@ class View:
     def widget(self):
         "The live widget: `view.widget.step` follows the scrubber and moves it."
         if self._widget is None:
-            self._widget = _widget_class()(data=self.data)
-            _keep(self._widget)
+            self._widget = _keep(_widget_class()(data=self.data))
         return self._widget
     def update(self, data:dict, step:int=None):
         "Show something else in the same place."
@@ -286,7 +286,7 @@ class Live:
         self.tau = W.FloatSlider(value=.9, min=.3, max=.99, step=.01, description="tau"); self.size = W.Dropdown(options=[("the model's", None), *((str(n), n) for n in (1, 4, 8, 16, 32))], description="block size")
         self.button = W.Button(description="decode", button_style="primary"); self.said = W.HTML()
         self.view = View(dict()); self.button.on_click(lambda _: self.decode())
-        _keep(box := W.VBox([W.HBox([self.request, self.model, self.rule]), W.HBox([self.tau, self.size, self.button]), self.pasted, self.said, self.view.widget])); self.box = box
+        self.box = _keep(W.VBox([W.HBox([self.request, self.model, self.rule]), W.HBox([self.tau, self.size, self.button]), self.pasted, self.said, self.view.widget]))
     def decode(self):
         "What the button does."
         from diffgr2.evaluate import rerank
@@ -324,8 +324,8 @@ class Explore:
         self.pick = W.Dropdown(description="decode", options=self.every)
         self.pick.observe(lambda c: self.open(*c["new"]) if c["new"] else setattr(self.pick, "options", self.every), names="value")
         for trace in self.figure.data: trace.on_click(lambda tr, points, state: points.point_inds and self.point(tr, points.point_inds[0]))
-        self.open(*self.pick.value); self.box = W.VBox([self.figure, self.pick, self.view.widget])   # opened before it is shown: the scrubber starts at the first step
-        _keep(self.box)
+        self.open(*self.pick.value)                                            # before it is shown: the scrubber starts at the first step
+        self.box = _keep(W.VBox([self.figure, self.pick, self.view.widget]))
     def point(self, trace, k):
         "A point was clicked: offer its decodes, show the first."
         g = trace.name.rsplit(": ", 1)[0]

@@ -121,7 +121,7 @@ def test_rollout_settings_are_checked_and_used(world, tmp_path):
         with pytest.raises(SettingError): RLConfig(output_dir=str(tmp_path), use_cpu=True, **bad)
     with pytest.raises(SettingError, match="copies"): OPDConfig(output_dir=str(tmp_path), use_cpu=True, copies=3)
     t = trainer("rl", world, tmp_path, alpha=.5, eval_on_start=True, max_steps=1); t.train()                # without rows to evaluate on nothing is evaluated
-    t.seen["reward"].append(5.); rows = [world[2][0]]
-    assert "reward" not in {**(t.evaluate(rows), t.state.log_history[-1])[1]} and t.seen["reward"] == [5.]
+    rows = [world[2][0]]; t.seen["reward"].append(5.); t.evaluate(rows)
+    assert "reward" not in t.state.log_history[-1] and t.seen["reward"] == [5.]
     t.judge = lambda response, row: Verdict(5, [0, 1, 2, 3, 4], [])
     assert t.evaluate([rows[0] | dict(rank=0)])["eval_reward"] == pytest.approx(reward(t.judge(None, None), 0, .5))
