@@ -19,7 +19,7 @@ $(VENV)/.ok: pyproject.toml settings.ini constraints.txt setup.py
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.ok
-	$(PIP) install -q -c constraints.txt --no-build-isolation -e ".[dev]"
+	$(PIP) install -q -c constraints.txt --no-build-isolation -e ".[dev,docs]"
 	touch $@
 
 # the notebooks and the public API as static HTML, in _docs/site

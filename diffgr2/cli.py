@@ -28,7 +28,7 @@ from .retrieve import fact_finder, requests
 from .recipe import recipe
 from .rl import RLConfig, RLTrainer
 from .sample import RULES, BlockGenerationConfig
-from .tables import costs, table
+from .tables import costs, load_rows, table
 from .traces import REASONING
 from .trajectory import load_trajectories, save_trajectories
 
@@ -130,7 +130,8 @@ def calibrate(a):
         r = load_reranker(run/s); check_market(r.model, market)
         rows.append({k: info[k] for k in ("dataset", "seed")}|dict(stage=s, split=a.split)|calibration(r, reqs, Catalogue.of(market, r.tokenizer), a.tau, seed=a.seed))
     name = f"{info['dataset']}-calibration"
-    save_json(rows, Path(a.out)/f"{name}.json"); publish(Path(a.out)/f"{name}.md", f"# {name}\n\n{calibration_table(rows)}\n")
+    every = merge_rows(Path(a.out)/f"{name}.json", rows, ("dataset", "stage", "seed", "split", "n"))
+    publish(Path(a.out)/f"{name}.md", f"# {name}\n\n{calibration_table(every)}\n")
 
 # %% ../nbs/50_cli.ipynb #9e9cdd8b
 def serve(
@@ -211,7 +212,8 @@ def weigh(out): print(f"{out}: {Path(out).stat().st_size//1024:,} KB, opens with
 
 def show(a):
     from diffgr2.charts import commit_order, invalid_rates
-    from diffgr2.widgets import denoise, save_page
+    from diffgr2.pages import save_page
+    from diffgr2.widgets import denoise
     r, cat = whose(a)
     ts = load_trajectories(a.trajectories)
     if not ts: raise DataError(f"{a.trajectories} holds no trajectories")
@@ -222,10 +224,11 @@ def show(a):
 
 def report(a):
     from diffgr2.charts import commit_order, frontier, invalid_rates, ladder as ladder_chart
-    from diffgr2.widgets import denoise, save_page, table_part
-    rows = load_json(a.results)
+    from diffgr2.pages import save_page, table_part
+    from diffgr2.widgets import denoise
+    rows = load_rows(a.results)
     parts = [("The ladder", ladder_chart(rows)), ("In numbers", table_part(table(rows))), ("What it costs", table_part(costs(rows)))]
-    parts.append(("Accuracy against speed", frontier(load_json(a.frontier) if a.frontier else rows)))
+    parts.append(("Accuracy against speed", frontier(load_rows(a.frontier) if a.frontier else rows)))
     if a.trajectories:
         (r, cat), groups = whose(a), {}
         for f in a.trajectories:

@@ -8,22 +8,23 @@ __all__ = ['UsedNames', 'assign']
 # %% ../nbs/14_constrain.ipynb #225e5524
 import numpy as np
 from scipy.optimize import linear_sum_assignment
-from .prompts import RANK, names
+from .prompts import DONE, RANK, names
 
 # %% ../nbs/14_constrain.ipynb #e5364a5b
 class UsedNames:
-    "A constraint for `generate`: in the answer, only candidates that are not committed yet. Slots filled in the same step may still collide."
+    "A constraint for `generate`: in the answer, only candidates that are not committed yet. Then the answer must end."
     def __init__(self, request, fmt, cat, tokenizer):
         ids = lambda s: tokenizer(s, add_special_tokens=False)["input_ids"]
         self.names = [ids(n) for n in names(request, fmt, cat)]
         self.rank, self.width = tokenizer.convert_tokens_to_ids(RANK), len(self.names[0])
+        self.close = [tokenizer.convert_tokens_to_ids(DONE), tokenizer.eos_token_id]
     def __call__(self, response)->dict:
         "`response`: ids, None where masked. Gives allowed ids per open position of the answer."
         if self.rank not in response: return {}
         r = response.index(self.rank)+1
         slots = [response[r+k*self.width:r+(k+1)*self.width] for k in range(len(self.names))]
         used = [self.names.index(s) if s in self.names else None for s in slots]
-        out = {}
+        out = {r+len(self.names)*self.width+k: {t} for k, t in enumerate(self.close)}
         for k, s in enumerate(slots):
             s = s+[None]*(self.width-len(s))
             if None not in s: continue

@@ -242,6 +242,7 @@ def ladder(
     seen, said, ident = {}, {}, dict(dataset=info["dataset"], scheme=info["scheme"], seed=info["seed"], rule=None, tau=None, block_size=None)
     here = dict(split=split, coverage=info["coverage"][split])
     stages = stages or [s for s in STAGES if s in ("floor", "teacher", "naive") or (run/s).is_dir()]
+    if decoder == "lossless" and set(stages) <= {"ar", "ar-rl"}: raise SettingError("lossless decoding needs a stage that drafts: name cft, opd or rl")
     if decoder == "lossless" and not (run/verifier).is_dir(): raise CheckpointError(f"{run} has no stage {verifier!r} to verify with")
     for stage in sorted(stages, key=lambda s: STAGES.index(s) if s in STAGES else len(STAGES)):
         if stage in ("floor", "teacher"):

@@ -206,6 +206,7 @@ def load_reranker(
     try: fmt = PromptFormat(**model.config.answer_format)
     except TypeError as e: raise CheckpointError(f"{p}: its answer_format is of another version: {e}") from e
     sids = SemanticIds.from_json(load_json(p/"sids.json")) if (p/"sids.json").exists() else None
+    if fmt.scheme == "sids" and sids is None: raise CheckpointError(f"{p}: its names are semantic ids, but there is no sids.json beside the weights")
     missing = [t for t in control_tokens(fmt, sids) if t not in tok.get_vocab()]
     if missing or len(tok) > model.get_input_embeddings().num_embeddings: raise CheckpointError(f"{p}: tokenizer and model do not belong together ({'missing '+missing[0] if missing else f'{len(tok)} tokens, {model.get_input_embeddings().num_embeddings} embeddings'})")
     return Reranker(model.eval(), tok, fmt, sids)

@@ -35,12 +35,11 @@ def slot_laws(
 )->tuple: # (laws of the same shape, teacher's mass that is left (..., slots); both 0 where nothing fits)
     "What each slot should say, given what is written in all slots."
     s, a, (K, N) = strength.double(), allowed.double(), strength.shape[-2:]
-    if not exact:
-        fixed = a*(a.sum(-1, keepdim=True) == 1)
-        right = fixed.flip(-2).cumsum(-2).flip(-2)-fixed                    # written in a later slot
-        w = s*a*(right == 0)
-        mass = w.sum(-1)
-        return (w/mass.clamp(min=1e-12)[..., None]).float(), mass.float()
+    fixed = a*(a.sum(-1, keepdim=True) == 1)
+    right = fixed.flip(-2).cumsum(-2).flip(-2)-fixed                        # written in a later slot
+    w = s*a*(right == 0)
+    mass = w.sum(-1)
+    if not exact: return (w/mass.clamp(min=1e-12)[..., None]).float(), mass.float()
     s, a = s.reshape(-1, K, N).clamp(min=1e-12), a.reshape(-1, K, N)
     F = torch.zeros(len(s), 1 << N, dtype=torch.double, device=s.device); F[:, 0] = 1
     steps = []
@@ -60,8 +59,7 @@ def slot_laws(
         back[:, sub] = through.sum(-1)
     total = laws.sum(-1, keepdim=True)
     laws = torch.where(total > 0, laws/total.clamp(min=1e-300), 0)
-    mass = torch.where(total[..., 0] > 0, s.sum(-1), 0)
-    return laws.reshape(strength.shape).float(), mass.reshape(strength.shape[:-1]).float()
+    return laws.reshape(strength.shape).float(), torch.where(total[..., 0].reshape(mass.shape) > 0, mass, 0).float()
 
 # %% ../nbs/23_opd.ipynb #335392b2
 class Teacher(NamedTuple):

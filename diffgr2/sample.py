@@ -7,7 +7,7 @@ __all__ = ['RULES', 'threshold', 'factor', 'entropy', 'static', 'one', 'prefix',
            'generate', 'describe_rule']
 
 # %% ../nbs/13_sample.ipynb #92927948
-import functools, time
+import functools, inspect, time
 from dataclasses import dataclass
 from typing import NamedTuple
 import torch
@@ -62,6 +62,7 @@ class BlockGenerationConfig(GenerationConfig):
         answer_tau:float=None, # least confidence, whatever the rule, behind `answer_token`: hurry in the reasoning, care in the answer
         answer_token:int=None, # id that opens the answer; `rerank` knows it
         **kw):
+        if odd := set(kw)-set(vars(GenerationConfig()))-{"transformers_version"}: raise SettingError(f"no setting {sorted(odd)[0]!r}: ours are {sorted(k for k in inspect.signature(BlockGenerationConfig.__init__).parameters if k not in ('self', 'kw'))}")
         if rule not in RULES: raise SettingError(f"rule {rule!r}: use one of {sorted(RULES)}")
         if not 0 <= tau <= 1: raise SettingError(f"tau is a probability, not {tau}")
         if answer_tau is not None and not 0 <= answer_tau <= 1: raise SettingError(f"answer_tau is a probability, not {answer_tau}")
@@ -135,6 +136,13 @@ def _restrict(logits, constraint, before, canvas, masked, columns):
         if (ids := allowed.get(len(before)+j)) is None: continue
         keep = torch.tensor(sorted(ids), device=logits.device); v = logits[k, keep].clone()
         logits[k] = -torch.inf; logits[k, keep] = v
+
+def _agreeing(constraint, before, canvas, masked, tok, conf, choose):
+    "Of the positions that are chosen together, those that the constraint still allows once the surer ones are written."
+    text, kept = before+[None if m else t for t, m in zip(canvas, masked)], torch.zeros_like(choose)
+    for j in sorted(choose.nonzero().ravel().tolist(), key=lambda j: (j > 0, -conf[j])):                # a block's first token has no second chance
+        if tok[j] in constraint(text).get(len(before)+j, (tok[j],)): text[len(before)+j], kept[j] = tok[j], True
+    return kept
 
 def _record(block, first, canvas, draft, masked, choose, best, conf, ent, lp, forwards, seconds):
     "One row's step for its trajectory; `best`: the most likely ids and their probabilities (width, top)."
@@ -236,6 +244,8 @@ def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria
             if stalled.any(): choose = choose | (one(conf, ent, masked, cfg) & stalled[:, None])
             choose &= masked
             tok, lp = map(spread, _sample(logits, best.values, best.indices, columns, w, cfg.temperature, [seed_of(cfg.seed, *x.noise[r], b, step) for r in rows] if cfg.temperature > 0 else None))
+            for i, r in enumerate(rows if constrain else []):
+                if constrain[r]: choose[i] = _agreeing(constrain[r], done[r, :first].tolist(), canvas[i].tolist(), masked[i].tolist(), tok[i].tolist(), conf[i].tolist(), choose[i])
             width += int(lay.valid[active].sum()); passes += int(active.sum())
             if trajs: top = p.topk(min(cfg.top, p.shape[-1])); top = type(top)(map(spread, top))
             for i in active.nonzero().ravel().tolist():

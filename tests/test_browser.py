@@ -3,8 +3,12 @@ import json, os, re, shutil, socket, subprocess, sys, time, urllib.request
 from pathlib import Path
 import pytest
 from diffgr2.core import load_json
-from diffgr2.charts import attention
-from diffgr2.widgets import load_view, page, save_view
+from diffgr2.charts import attention, ladder
+from diffgr2.cli import main
+from diffgr2.data import load_movielens
+from diffgr2.pages import page, save_page
+from diffgr2.retrieve import requests
+from diffgr2.widgets import load_view, save_view
 
 root = Path(__file__).parent.parent
 shots = root/"build"/"screenshots"
@@ -104,6 +108,48 @@ def test_charts_and_themes(browser, tmp_path):
     pg.screenshot(path=shots/"charts.png", full_page=True)
     assert not said and not called
 
+def test_charts_follow_the_theme_and_their_numbers_can_be_read(browser, tmp_path):
+    save_page([("Ladder", ladder(load_json(root/"nbs"/"results"/"movielens.json")))], tmp_path/"p.html")
+    pg, (said, called) = opened(browser, tmp_path/"p.html")
+    pg.wait_for_selector(".js-plotly-plot .xtick text")
+    fill = lambda: pg.locator(".js-plotly-plot .xtick text").first.evaluate("x => getComputedStyle(x).fill")
+    light = fill(); pg.emulate_media(color_scheme="dark"); until(pg, lambda: fill() != light)
+    pg.focus("summary"); pg.keyboard.press("Enter"); assert pg.locator("details[open] tr").count() > 5
+    assert not said and not called
+
+@pytest.mark.skipif(not os.environ.get("DIFFGR2_MOVIELENS"), reason="MovieLens-100K is not here: set DIFFGR2_MOVIELENS")
+def test_show_and_report_from_the_command_line(browser, tmp_path, capsys):
+    q = [{k: r[k] for k in ("user", "history", "candidates")} for r in requests(load_movielens(), "test", limit=40)[0].select(range(3))]
+    (tmp_path/"q.jsonl").write_text("\n".join(map(json.dumps, q)), encoding="utf-8")
+    for tau in (".9", ".5"): assert main(["rerank", str(tmp_path/"q.jsonl"), "--tau", tau, "--record", str(tmp_path/f"{tau}.parquet")]) == 0
+    assert main(["show", str(tmp_path/".9.parquet"), "-o", str(tmp_path/"show.html")]) == 0
+    results = root/"nbs"/"results"
+    assert main(["report", str(results/"movielens.json"), "--frontier", str(results/"movielens-frontier.json"), "--trajectories", str(tmp_path/".9.parquet"), str(tmp_path/".5.parquet"), "-o", str(tmp_path/"report.html")]) == 0
+    for name, decodes, charts in (("show", 3, 2), ("report", 6, 5)):
+        pg, (said, called) = opened(browser, tmp_path/f"{name}.html")
+        until(pg, lambda: pg.locator(".js-plotly-plot").count() == charts)
+        assert pg.locator(".dg").count() == decodes
+        pg.locator(".dg input[type=range]").last.focus(); pg.keyboard.press("End"); assert pg.locator(".dg").last.locator(".t.masked").count() == 0
+        pg.screenshot(path=shots/f"{name}.png", full_page=True)
+        assert not said and not called
+    (tmp_path/"odd.json").write_text('{"a": 1}')
+    assert main(["report", str(tmp_path/"odd.json"), "-o", str(tmp_path/"no.html")]) == 2 and "holds no results" in capsys.readouterr().err and not (tmp_path/"no.html").exists()
+
+@pytest.mark.skipif(not shutil.which("mkdocs", path=os.path.dirname(sys.executable)), reason="mkdocs is not installed: pip install '.[docs]'")
+def test_the_documentation_site(browser, tmp_path):
+    "Built as `make docs` does, opened from disk: every page of the navigation is there, pictures load, nothing is called."
+    subprocess.run([sys.executable, root/"tools"/"docs.py"], check=True)
+    subprocess.run([sys.executable, "-m", "mkdocs", "build", "-q", "--strict", "-d", tmp_path/"site"], cwd=root, check=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"})
+    pg = browser.new_page(viewport=dict(width=1300, height=900)); said, called = watch(pg)
+    for name, heading in (("index", "diffgr2"), ("13_sample", "Commit rules"), ("tutorials/watching", "denoise"), ("api", "generate")):
+        pg.goto((tmp_path/"site"/f"{name}.html").as_uri()); pg.wait_for_selector("article, .md-content")
+        assert heading in pg.inner_text(".md-content")
+        broken = pg.evaluate("[...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.src)"); assert not broken, broken
+        links = pg.evaluate("[...document.querySelectorAll('a[href]')].map(a => a.href.split('#')[0]).filter(h => h.startsWith('file:'))")
+        assert not [l for l in set(links) if not Path(urllib.request.url2pathname(l[7:])).exists()]
+        pg.screenshot(path=shots/f"docs-{name.replace('/', '-')}.png")
+    assert not called and not said
+
 # ── JupyterLab ──
 
 @pytest.fixture(scope="module")
@@ -171,9 +217,9 @@ def point(pg):
     view = pg.locator(".dg").last; view.scroll_into_view_if_needed(); view.locator("input[type=range]").focus(); pg.keyboard.press("End")
     until(pg, lambda: view.locator(".say.ko").count())
 
-@pytest.mark.parametrize("name,views", [("watching", 8), ("recipe", 3), ("why_invalid", 2), ("your_own_model", 0), ("exercises", 0)])
+@pytest.mark.parametrize("name,views", [("watching", 8), ("recipe", 3), ("why_invalid", 2), ("your_own_model", 0), ("exercises", 0), ("solutions", 0)])
 def test_tutorial_in_lab(browser, lab, name, views):
-    if name in ("why_invalid", "exercises") and not os.environ.get("DIFFGR2_MOVIELENS"): pytest.skip("MovieLens-100K is not here: set DIFFGR2_MOVIELENS")
+    if name in ("why_invalid", "exercises", "solutions") and not os.environ.get("DIFFGR2_MOVIELENS"): pytest.skip("MovieLens-100K is not here: set DIFFGR2_MOVIELENS")
     dark = name == "why_invalid"                                               # one of them at night
     pg = browser.new_context(viewport=dict(width=1300, height=950), color_scheme="dark" if dark else "light").new_page(); said, called = watch(pg)
     try:

@@ -136,6 +136,9 @@ def test_checkpoints_of_others(tmp_path):
     other = WORLDS["sids"][1]
     m2 = tiny_model(tok, fmt, width=32, layers=1); save_reranker(m2, other, tmp_path/"mixed")
     with pytest.raises(CheckpointError, match="belong together"): load_reranker(tmp_path/"mixed")
+    f2, t2, c2, s2 = WORLDS["sids"]
+    m3 = tiny_model(t2, f2, width=32, layers=1, sids=s2); save_reranker(m3, t2, tmp_path/"sids", s2); load_reranker(tmp_path/"sids"); (tmp_path/"sids"/"sids.json").unlink()
+    with pytest.raises(CheckpointError, match="no sids.json"): load_reranker(tmp_path/"sids")
     from diffgr2.gr2 import check_market
     m.config.market = dict(name="beauty", items=12_101)
     with pytest.raises(CheckpointError, match="trained on beauty"): check_market(m, MARKET)

@@ -13,7 +13,8 @@ from diffgr2.sample import BlockGenerationConfig
 from diffgr2.trajectory import Step, Trajectory, load_trajectories, save_trajectories
 from diffgr2 import widgets
 from diffgr2.charts import attention, invalid_rates
-from diffgr2.widgets import Live, compare, denoise, pack_run, page, race
+from diffgr2.pages import module, page
+from diffgr2.widgets import Live, compare, denoise, pack_run, race
 
 HOSTILE = ["<img src=x onerror=alert(1)>", "</script><script>alert(2)</script>", "<!--<script>", "\ud800 lone surrogate", "<|rank|><|A|>"]
 
@@ -48,7 +49,7 @@ def test_columns_are_the_trajectory(world):
 def test_the_browser_decodes_the_same(world, tmp_path):
     r, cat, test, decode, _ = world
     t = decode(r, test[1], tau=.03); v = denoise(t, r, cat)
-    js = widgets.module()
+    js = module()
     (tmp_path/"views.mjs").write_text(js); (tmp_path/"data.json").write_text(json.dumps(v.data, default=lambda b: list(b)))
     (tmp_path/"run.mjs").write_text("""import { decode, at } from "./views.mjs"; import { readFileSync } from "fs";
 const data = JSON.parse(readFileSync(process.argv[2])), run = data.runs[0];

@@ -1,6 +1,9 @@
 "The pictures in README, chapters and tutorials: views as the browser shows them, and charts. Needs Chromium and MovieLens-100K; the live view is the screenshot that tests/test_browser.py leaves."
-import shutil, tempfile
+import re, shutil, tempfile, time
 from pathlib import Path
+import nbformat, plotly.graph_objects as go
+from plotly.io import write_images
+from nbconvert.preprocessors import ExecutePreprocessor
 from playwright.sync_api import sync_playwright
 from diffgr2.core import load_json
 from diffgr2.data import load_movielens
@@ -31,6 +34,20 @@ def views():
         b.close()
     if (shot := root/"build"/"screenshots"/"lab-watching.png").exists(): shutil.copy(shot, out/"live.png")
 
+def cells():
+    "In a chapter, the picture under a cell is what the cell shows."
+    figures, files = [], []
+    for nb in sorted((root/"nbs").glob("*.ipynb")):
+        book = nbformat.read(nb, 4)
+        shown = [(c, re.match(r"!\[[^\]]*\]\((pictures/\w+\.png)\)", after.source)) for c, after in zip(book.cells, book.cells[1:]) if c.cell_type == "code" and after.cell_type == "markdown"]
+        if not any(m for _, m in shown): continue
+        ExecutePreprocessor(timeout=600, kernel_name="python3").preprocess(book, {"metadata": {"path": str(nb.parent)}})
+        for c, m in shown:
+            for o in c.outputs if m else []:
+                if (f := o.get("data", {}).get("application/vnd.plotly.v1+json")): figures.append(go.Figure(f["data"], f["layout"])); files.append(nb.parent/m[1])
+    write_images(figures, files)
+    assert not (lost := [f.name for f in files if not f.exists() or time.time()-f.stat().st_mtime > 600]), lost
+
 def charts():
     films, model = load_movielens(), load_reranker("movielens-cft")
     cat, some = Catalogue.of(films, model.tokenizer), requests(films, "validation", limit=120)[0].select(range(96))
@@ -42,4 +59,4 @@ def charts():
     learning({p.stem.removesuffix("-rl"): load_json(p) for p in sorted(results.glob("*-rl.json"))}).write_image(chapters/"learning.png")
     harm().write_image(chapters/"harm.png"); growth(load_json(results/"bench.json")).write_image(chapters/"growth.png")
 
-if __name__ == "__main__": views(); charts()
+if __name__ == "__main__": views(); charts(); cells()

@@ -3,9 +3,9 @@
 
 const css = `
 .dg{--ink:var(--jp-content-font-color1,#1b1b1b);--dim:var(--jp-content-font-color2,#5a5a5a);--line:var(--jp-border-color2,#c9c9c9);--paper:var(--jp-layout-color1,#fff);--soft:var(--jp-layout-color2,#f3f3f3);
- --new:#e69f00;--done:#0072b2;--bad:#d55e00;--good:#009e73;--hit:#cc79a7;color:var(--ink);background:var(--paper);font:13px/1.45 var(--jp-content-font-family,system-ui,sans-serif);padding:8px;box-sizing:border-box}
-@media (prefers-color-scheme:dark){.dg.page{--ink:#e8e8e8;--dim:#a8a8a8;--line:#4a4a4a;--paper:#161616;--soft:#242424;--done:#56b4e9}}
-body[data-jp-theme-light="false"] .dg{--done:#56b4e9}
+ --new:#e69f00;--done:#0072b2;--bad:#b34a00;--good:#00704f;--hit:#cc79a7;color:var(--ink);background:var(--paper);font:13px/1.45 var(--jp-content-font-family,system-ui,sans-serif);padding:8px;box-sizing:border-box}
+@media (prefers-color-scheme:dark){.dg.page{--ink:#e8e8e8;--dim:#a8a8a8;--line:#4a4a4a;--paper:#161616;--soft:#242424;--done:#56b4e9;--bad:#ff8f4d;--good:#2fc496}}
+body[data-jp-theme-light="false"] .dg{--done:#56b4e9;--bad:#ff8f4d;--good:#2fc496}
 .dg *{box-sizing:border-box}
 .dg .bar{display:flex;gap:8px;align-items:center;flex-wrap:wrap;margin-bottom:8px}
 .dg .bar input[type=range]{flex:1;min-width:160px}
@@ -63,10 +63,10 @@ function decodeView(data, run, tell, light) {
   if (run.label) root.append(el("h4", "", run.label));
   const status = el("div", "say"), blocks = [];
   root.append(status);
-  const grid = el("div"); grid.setAttribute("role", "grid"); grid.setAttribute("aria-label", "response tokens");
+  const grid = el("div"); grid.setAttribute("role", "grid"); grid.setAttribute("aria-label", run.label ? `response tokens, ${run.label}` : "response tokens");
   for (let b = 0; b * run.block < run.tokens; b++) {
     if (run.block === 1 && b % 32) continue;         // a left-to-right decode is shown in lines of 32
-    const width = run.block === 1 ? 32 : run.block, box = el("div", "block"), row = el("div", "toks");
+    const width = run.block === 1 ? 32 : run.block, box = el("div", "block"), row = el("div", "toks"); box.setAttribute("role", "rowgroup"); row.setAttribute("role", "row");
     box.append(el("small", "", run.block === 1 ? `tokens ${b + 1}–${Math.min(b + 32, run.tokens)}` : `block ${b + 1}`), row);
     for (let p = b * run.block; p < Math.min(b * run.block + width, run.tokens); p++) {
       const c = el("span", "t masked", "·"); c.tabIndex = p ? -1 : 0; c.dataset.p = p; c.setAttribute("role", "gridcell");
@@ -196,6 +196,7 @@ function mount(model, host) {
     if (side) { side.show(); lines.show(ticks[i]); }
     range.value = i;
     where.textContent = alone ? `step ${i + 1} of ${ticks.length}` : clock === "milliseconds" ? `${ticks[i]} ms` : `forward ${ticks[i]}`;
+    range.setAttribute("aria-valuetext", where.textContent);
     root.dataset.step = i; root.dataset.drawn = (performance.now() - t0).toFixed(2);
   };
   const go = (k, tellModel = true) => { i = k; draw(); if (tellModel && model.get("step") !== i) { model.set("step", i); model.save_changes(); } };
