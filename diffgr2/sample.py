@@ -122,8 +122,8 @@ def _forward(model, cache, ids, layout, mask, keep):
     return model(input_ids=ids, attention_mask=mask, position_ids=layout.position, cache=cache, use_cache=True, logits_to_keep=keep).logits.float()
 
 def _sample(logits, conf, arg, columns, width, temperature, seeds):
-    "Tokens and their log-probabilities at the sampling temperature; greedy at 0. Noise is a function of the seeds and of the place in the block."
-    if temperature == 0: return arg, conf.log()
+    "Tokens and their log-probabilities at the sampling temperature; greedy at 0 (the latter only if there is a `conf`). Noise is a function of the seeds and of the place in the block."
+    if temperature == 0: return arg, None if conf is None else conf.log()
     lp = (logits/temperature).log_softmax(-1)
     noise = torch.stack([torch.rand(width, logits.shape[-1], generator=torch.Generator().manual_seed(s)) for s in seeds]).to(logits.device)[:, columns]
     tok = (lp-(-noise.clamp(1e-20, 1-1e-7).log()).log()).argmax(-1)             # Gumbel-max
@@ -205,6 +205,7 @@ def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria
     rows, feed, feed_layout, known, cache = list(range(N)), x.ids, x.layout, None, _cache(x.ids.shape[1]+(-(-n_new//size)+1)*size)
     done = torch.full((N, n_new), x.pad, device=dev); when = torch.zeros_like(done); lengths = [0]*N
     forwards, width, passes = [0]*N, 0, 0
+    gone, watched = torch.tensor(suppressed, dtype=torch.long, device=dev), cfg.record or streamer is not None or cfg.answer_tau is not None
     trajs = [Trajectory(list(t), [], size, mask_id, [], describe_rule(cfg, size)) for t in x.texts] if cfg.record else None
     if streamer is not None: streamer.put(input_ids)
     t0 = time.perf_counter()
@@ -220,11 +221,13 @@ def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria
         while masked.any():
             q, lay = (feed, feed_layout) if size == 1 else (torch.cat([canvas, beyond], 1), place)
             if step == 0 and size > 1: q, lay = torch.cat([feed, q], 1), Layout.cat(feed_layout, lay)
-            if step < 2: mask = additive(attends(lay, seen, context), dtype)
+            if step == 0: mask = additive(attends(lay, seen, context), dtype)
+            elif step == 1: mask = mask[:, :, -size:]                          # the canvas alone
+            if step < 2: wide = lay.valid.sum(1).tolist()
             columns = masked.any(0).nonzero().ravel()
             logits = _forward(model, cache, q, lay, mask, columns+q.shape[1]-(size if size > 1 else 0)-1)   # only where something is open; a canvas's last position predicts the next block: unused
             if size > 1: cache.crop(-size)                                     # drop the canvas
-            if suppressed: logits[..., suppressed] = -torch.inf
+            if suppressed: logits.index_fill_(-1, gone, -torch.inf)
             for i, r in enumerate(rows if constrain else []): _restrict(logits[i], constrain[r], done[r, :first].tolist(), canvas[i].tolist(), masked[i].tolist(), columns.tolist())
             p = logits.softmax(-1)
             best = p.max(-1)
@@ -232,7 +235,7 @@ def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria
             conf, arg = spread(best.values), spread(best.indices)
             ent = spread(torch.special.entr(p).sum(-1)) if trajs or cfg.rule == "entropy" else conf
             active = masked.any(1)
-            draft = torch.where(masked, arg, canvas)
+            draft = torch.where(masked, arg, canvas) if watched else None
             sure = masked
             if cfg.answer_tau is not None:
                 opens = draft == cfg.answer_token
@@ -240,23 +243,26 @@ def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria
                 sure = masked & (~behind | (conf >= cfg.answer_tau))
             choose = RULES[cfg.rule](conf, ent, sure, cfg)
             if step == 0: choose = choose | (torch.arange(w, device=dev) == 0)  # the first token's logits will never change
-            stalled = active & ~choose.any(1)
-            if stalled.any(): choose = choose | (one(conf, ent, masked, cfg) & stalled[:, None])
-            choose &= masked
-            tok, lp = map(spread, _sample(logits, best.values, best.indices, columns, w, cfg.temperature, [seed_of(cfg.seed, *x.noise[r], b, step) for r in rows] if cfg.temperature > 0 else None))
+            choose = choose & masked
+            served = choose.any(1)
+            if not served.all(): choose = choose | (one(conf, ent, masked, cfg) & (active & ~served)[:, None])
+            tok, lp = _sample(logits, best.values if trajs else None, best.indices, columns, w, cfg.temperature, [seed_of(cfg.seed, *x.noise[r], b, step) for r in rows] if cfg.temperature > 0 else None)
+            tok, lp = spread(tok), lp if lp is None else spread(lp)
             for i, r in enumerate(rows if constrain else []):
                 if constrain[r]: choose[i] = _agreeing(constrain[r], done[r, :first].tolist(), canvas[i].tolist(), masked[i].tolist(), tok[i].tolist(), conf[i].tolist(), choose[i])
-            width += int(lay.valid[active].sum()); passes += int(active.sum())
+            busy = active.nonzero().ravel().tolist()
+            width += sum(wide[i] for i in busy); passes += len(busy)
             if trajs: top = p.topk(min(cfg.top, p.shape[-1])); top = type(top)(map(spread, top))
-            for i in active.nonzero().ravel().tolist():
+            for i in busy:
                 r = rows[i]
                 forwards[r] += 1
                 when[r, first:first+w][choose[i]] = forwards[r]
                 if trajs: trajs[r].steps.append(_record(b, first, canvas[i], draft[i], masked[i], choose[i], type(top)((top.values[i], top.indices[i])), conf[i], ent[i], lp[i], forwards[r], time.perf_counter()-t0))
             canvas = torch.where(choose, tok, canvas); masked = masked & ~choose
             ends = ~masked & torch.isin(canvas, x.ends)
-            after = (ends.long().cumsum(1)-ends.long()) > 0                    # right of the first committed end token
-            canvas = canvas.masked_fill(after, x.pad); masked = masked & ~after
+            if ends.any():
+                after = (ends.long().cumsum(1)-ends.long()) > 0                # right of the first committed end token
+                canvas = canvas.masked_fill(after, x.pad); masked = masked & ~after
             if streamer is not None and hasattr(streamer, "put_draft"): streamer.put_draft(draft[0].cpu())
             if streamer is not None and trajs and hasattr(streamer, "put_step"): trajs[0].tokens = [*done[rows[0], :first].tolist(), *draft[0].tolist()]; streamer.put_step(trajs[0])
             step += 1
