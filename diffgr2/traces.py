@@ -171,7 +171,7 @@ def teach(
     return reqs.add_column("trace", traces).add_column("ranking", [rank_by_grade(g) for g in G])
 
 # %% ../nbs/05_traces.ipynb #d9732972
-ASK = ("You re-rank the candidates of a recommender for one user. Reason in at most 80 words about what the user seems to be after, which candidates fit and why, and which do not. "
+ASK = ("You re-rank the candidates of a recommender for one user. Reason in at most 80 words about what the user seems to be after, which candidates fit and why, and which do not; call a candidate by its letter in square brackets, such as [B]. "
        "Then give all candidates from best to worst on a last line of the form 'RANKING: B, A, C'.")
 
 def endpoint(
@@ -212,14 +212,17 @@ def read_llm(
     text:str, # what the model wrote
     request:dict, # the pool
     fmt:PromptFormat, # scheme
+    cat:Catalogue, # semantic ids
 )->tuple: # (trace, verdict)
-    "Split a free text into reasoning and ranking; letters become slot names."
-    head, _, tail = text.rpartition("RANKING:")
-    if not head: head, tail = text, ""
+    "Split a free text into reasoning and ranking; bracketed letters become the names that the student knows the candidates by."
+    head, mark, tail = text.rpartition("RANKING:")
+    if not mark: head, tail = text, ""
+    called = dict(zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", names(request, fmt, cat)))
     letters = re.findall(r"\b([A-Z])\b", tail.strip().split("\n")[0])
     slots = PromptFormat("slots", fmt.n)
     verdict = parse(RANK+"".join(f"<|{l}|>" for l in letters)+DONE if letters else "", request, slots)
-    return " ".join(head.replace("<", "(").replace(">", ")").split()), verdict
+    head = " ".join(head.replace("<", "(").replace(">", ")").split())
+    return re.sub(r"\[([A-Z])\]", lambda m: called.get(m[1], m[1]), head), verdict
 
 def promoted(
     ranking:list, # candidate positions
@@ -240,7 +243,7 @@ def llm_teach(
     rows, seen, kept = [], Counter(), Counter()
     for r in tqdm(reqs, desc="asking the teacher", leave=False):
         if r["rank"] < 0: raise RequestError("rejection sampling needs the target in the pool; filter out rank -1")
-        tries = [(t, v) for t, v in (read_llm(x, r, fmt) for x in ask([llm_chat(r, fmt, cat)]*samples)) if v.valid]
+        tries = [(t, v) for t, v in (read_llm(x, r, fmt, cat) for x in ask([llm_chat(r, fmt, cat)]*samples)) if v.valid]
         seen[r["rank"]] += 1
         if not tries: continue
         good = [x for x in tries if promoted(x[1].ranking, r["rank"])]
