@@ -223,7 +223,7 @@ class Live:
         self.request = W.Dropdown(options=[(f"user {q['user']}: … {title(q['history'][-1]) if q['history'] else 'no history'}", k) for k, q in enumerate(reqs)], description="request")
         self.pasted = W.Textarea(placeholder='or paste {"history": [ids, latest last], "candidates": [ids]}', layout=W.Layout(width="420px", height="52px"))
         self.model = W.Dropdown(options=list(rerankers), description="model"); self.rule = W.Dropdown(options=list(RULES), description="rule")
-        self.tau = W.FloatSlider(value=.9, min=.3, max=.99, step=.01, description="tau"); self.size = W.Dropdown(options=[("the model's", None), *((str(n), n) for n in (1, 4, 8, 16, 32))], description="block size")
+        self.tau = W.FloatSlider(value=.9, min=.3, max=.99, step=.01, description="tau"); self.size = W.Dropdown(options=[("the model's", 0), *((str(n), n) for n in (1, 4, 8, 16, 32))], description="block size")
         self.button = W.Button(description="decode", button_style="primary"); self.said = W.HTML()
         self.view = View(dict()); self.button.on_click(lambda _: self.decode())
         self.box = _keep(W.VBox([W.HBox([self.request, self.model, self.rule]), W.HBox([self.tau, self.size, self.button]), self.pasted, self.said, self.view.widget]))
@@ -239,7 +239,7 @@ class Live:
                 except ValueError as e: raise RequestError(f"not JSON: {e}") from e
                 check_request(q, r.fmt, self.cat)
                 if self.complete: q = self.complete(q)
-            size = self.size.value if is_converted(r.model) else 1
+            size = self.size.value or None if is_converted(r.model) else 1
             def step(t): self.view.update(pack([("", t.answering(q), r)], self.cat))
             a, = rerank(r, [q], self.cat, BlockGenerationConfig(max_new_tokens=r.fmt.max_response, rule=self.rule.value, tau=self.tau.value, block_size=size, record=True), streamer=SimpleNamespace(put_step=step, put=lambda _: None, end=lambda: None))
             self.answer = a

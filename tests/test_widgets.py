@@ -160,6 +160,7 @@ def test_behind_a_point_and_back(world):
 def test_what_is_pasted_is_checked(world):
     r, cat, test, *_ = world
     live = Live({"a": r}, [test[0]], cat)
+    assert all(w.index == 0 for w in (live.request, live.model, live.rule, live.size))          # nothing looks empty
     for odd in ("[1, 2]", "{", "3", '{"history": []}'): live.pasted.value = odd; live.decode(); assert live.said.value.startswith("<b>")
 
 def test_a_draft_that_is_withdrawn_is_not_shown(world):
