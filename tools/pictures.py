@@ -49,11 +49,13 @@ def cells():
     assert not (lost := [f.name for f in files if not f.exists() or time.time()-f.stat().st_mtime > 600]), lost
 
 def charts():
-    films, model = load_movielens(), load_reranker("movielens-cft")
-    cat, some = Catalogue.of(films, model.tokenizer), requests(films, "validation", limit=120)[0].select(range(96))
-    decode = lambda tau: [a.trajectory for a in rerank(model, some, cat, BlockGenerationConfig(tau=tau, record=True))]
-    calm, hurried = decode(.9), decode(.6)
-    invalid_rates({"tau .9": calm, "tau .6": hurried}, model.tokenizer.convert_tokens_to_ids(RANK)).write_image(out/"invalid.png")
+    films, models = load_movielens(), {s: load_reranker(f"movielens-{s}") for s in ("cft", "opd", "rl")}
+    tok, some = models["cft"].tokenizer, requests(films, "validation", limit=120)[0].select(range(96))
+    decode = lambda tau, stage="cft": [a.trajectory for a in rerank(models[stage], some, Catalogue.of(films, models[stage].tokenizer), BlockGenerationConfig(tau=tau, record=True))]
+    calm, hurried, rank = decode(.9), decode(.6), tok.convert_tokens_to_ids(RANK)
+    invalid_rates({"tau .9": calm, "tau .6": hurried}, rank).write_image(out/"invalid.png")
+    stages = invalid_rates({s: decode(.5, s) for s in models}, rank, "step")
+    stages.for_each_trace(lambda t: t.update(visible=t.name.endswith(("any fault", "duplicate")))).update_layout(title="Invalid drafts at tau .5, stage by stage").write_image(out/"stages.png")
     commit_order(calm).write_image(out/"order.png"); attention().write_image(out/"attention.png")
     if (many := results/"movielens-frontier.json").exists(): frontier(load_json(many)).write_image(out/"frontier.png")
     learning({p.stem.removesuffix("-rl"): load_json(p) for p in sorted(results.glob("*-rl.json"))}).write_image(chapters/"learning.png")
