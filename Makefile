@@ -18,7 +18,7 @@ $(VENV)/.ok: pyproject.toml settings.ini constraints.txt setup.py
 	$(PIP) install -q -c constraints.txt --no-build-isolation -e .
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.ok
+$(VENV)/.dev: $(VENV)/.ok Makefile
 	$(PIP) install -q -c constraints.txt --no-build-isolation -e ".[dev,docs]"
 	touch $@
 

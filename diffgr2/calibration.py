@@ -17,7 +17,7 @@ from .gr2 import Reranker, encode_rows
 from .metrics import ratio
 from .prompts import RANK, SLOTS, Catalogue
 from .sample import BlockGenerationConfig
-from .tables import markdown_table
+from .tables import markdown_table, told_apart
 from .trajectory import Trajectory
 
 # %% ../nbs/33_calibration.ipynb #b746a692
@@ -112,11 +112,11 @@ def calibration_table(
     rows:list, # of `calibration`, each with its `stage`
 )->str: # Markdown
     "Calibration of the stages, and what column sums foretell."
-    num = lambda v, d=2: "–" if v is None else f"{v:.{d}f}"
-    def line(r, part):
+    names, num = told_apart(rows), lambda v, d=2: "–" if v is None else f"{v:.{d}f}"
+    def line(who, r, part):
         c = r[part]; top = [b for b in c["bins"] if b["low"] >= .9]
         sure = sum(b["n"]*b["right"]["value"] for b in top)/sum(b["n"] for b in top) if top else None
-        return [r["stage"], str(r["n"]), part, f"{c['n']:,}", num(c["right"], 3), num(c["confidence"], 3), num(c["ece"], 3), num(sure, 3)]
-    beliefs = markdown_table(["stage", "n", "part", "masked tokens", "right", "confidence", "ECE", "right where sure ≥ .9"], [line(r, p) for r in rows for p in ("reasoning", "answer")])
-    sums = markdown_table(["stage", "tau", "answers seen open", "with a duplicate", "largest column sum with", "without", "AUC"], [[r["stage"], f"{s['tau']:g}", str(s["seen"]), str(s["duplicates"]), num(s["with_duplicate"]), num(s["without"]), num(s["auc"])] for r in rows for s in r["sums"]])
+        return [who, str(r["n"]), part, f"{c['n']:,}", num(c["right"], 3), num(c["confidence"], 3), num(c["ece"], 3), num(sure, 3)]
+    beliefs = markdown_table(["stage", "n", "part", "masked tokens", "right", "confidence", "ECE", "right where sure ≥ .9"], [line(who, r, p) for who, r in zip(names, rows) for p in ("reasoning", "answer")])
+    sums = markdown_table(["stage", "tau", "answers seen open", "with a duplicate", "largest column sum with", "without", "AUC"], [[who, f"{s['tau']:g}", str(s["seen"]), str(s["duplicates"]), num(s["with_duplicate"]), num(s["without"]), num(s["auc"])] for who, r in zip(names, rows) for s in r["sums"]])
     return beliefs+"\n\n"+sums

@@ -9,7 +9,7 @@ __all__ = ['COLOURS', 'figure', 'squares', 'answer_progress', 'invalid_rates', '
 # %% ../nbs/39_charts.ipynb #bd2f882f
 import numpy as np, torch
 from .core import SettingError
-from .tables import decoding, stage_name
+from .tables import decoding, stage_name, told_apart
 from .layout import CLEAN, NOISY, PROMPT, Layout, attends, block_layout, prompt_layout, training_layout
 from .prompts import FAULTS
 from .trajectory import Trajectory
@@ -114,7 +114,7 @@ def frontier(
     stages, seeds = list(dict.fromkeys(stage for stage, *_ in lines)), {seed for *_, seed in lines}
     for (stage, rule, seed), rs in lines.items():
         rs, label = sorted(rs, key=lambda r: -r["tau"]), f"{stage}, {rule}"+(f", seed {seed}" if len(seeds) > 1 else "")
-        look = dict(x=[r["tpf"] for r in rs], name=label, legendgroup=label, mode="lines+markers", line=dict(color=COLOURS[stages.index(stage) % 8], dash="solid" if rule == "threshold" else "dash"),
+        look = dict(x=[r["tpf"] for r in rs], text=[f"tau {r['tau']:g}" for r in rs], name=label, legendgroup=label, mode="lines+markers", line=dict(color=COLOURS[stages.index(stage) % 8], dash="solid" if rule == "threshold" else "dash"),
             marker=dict(size=8, symbol=["circle" if r["valid"] >= .99 else "circle-open" for r in rs]), customdata=[(f"{r['tau']:g}", r["n"], ", ".join(f"{f.replace('_', ' ')} {100*r['faults'][f]:.1f}%" for f in FAULTS if r.get("faults", {}).get(f)) or "no fault") for r in rs])
         for row, key, form in ((1, metric, ".3f"), (2, "valid", ".1%")):
             v = [r["valid_interval" if key == "valid" else key] for r in rs]
@@ -134,9 +134,9 @@ def reliability_diagram(
     if part not in ("answer", "reasoning"): raise SettingError(f"part={part!r}: use 'answer' or 'reasoning'")
     fig = figure(f"What confidence is worth in the {part}", "confidence", "share that is right")
     fig.add_trace(go.Scatter(x=[0, 1], y=[0, 1], name="as it should be", mode="lines", line=dict(color=COLOURS[-1], dash="dot")))
-    for k, r in enumerate(rows):
+    for k, (r, name) in enumerate(zip(rows, told_apart(rows))):
         bins = r[part]["bins"]
-        fig.add_trace(go.Scatter(x=[b["confidence"] for b in bins], y=[b["right"]["value"] for b in bins], error_y=_bars([b["right"] for b in bins], thickness=1), name=r["stage"], mode="lines+markers", line=dict(color=COLOURS[k % 8]),
+        fig.add_trace(go.Scatter(x=[b["confidence"] for b in bins], y=[b["right"]["value"] for b in bins], error_y=_bars([b["right"] for b in bins], thickness=1), name=name, mode="lines+markers", line=dict(color=COLOURS[k % 8]),
             customdata=[b["n"] for b in bins], hovertemplate="%{y:.1%} of %{customdata} right"))
     return fig
 
@@ -215,6 +215,7 @@ def attention(
 ): # a plotly figure
     "Who sees whom in a training row, or in a pass of the decoder: the same rule, one canvas at a time."
     if prompt < 1 or blocks < 1 or block_size < 1: raise SettingError("prompt, blocks and block_size must be at least 1")
+    if decoding and copies != 1: raise SettingError("decoding has one canvas: leave copies at 1")
     mask = torch.ones(1, prompt, dtype=torch.long)
     if decoding:
         start, last = torch.tensor([prompt]), (blocks-1)*block_size

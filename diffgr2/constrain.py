@@ -12,7 +12,7 @@ from .prompts import DONE, RANK, names
 
 # %% ../nbs/14_constrain.ipynb #e5364a5b
 class UsedNames:
-    "A constraint for `generate`: in the answer, only candidates that are not committed yet. Then the answer must end."
+    "A constraint for `generate`: once the answer is open, only candidates that are not committed yet; then the answer must end."
     def __init__(self, request, fmt, cat, tokenizer):
         ids = lambda s: tokenizer(s, add_special_tokens=False)["input_ids"]
         self.names = [ids(n) for n in names(request, fmt, cat)]

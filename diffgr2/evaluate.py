@@ -172,7 +172,7 @@ def take_turns(
         t = time.perf_counter(); f(*b)
         if torch.cuda.is_available(): torch.cuda.synchronize()
         return time.perf_counter()-t
-    for f in opponents.values(): f(*batches[0])
+    for f in opponents.values() if len(batches) else (): f(*batches[0])
     seconds = {n: np.zeros((repeats, len(batches))) for n in opponents}
     for k in tqdm(range(repeats), desc="rounds", leave=False):
         for i, b in enumerate(batches):

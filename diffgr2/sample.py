@@ -62,7 +62,8 @@ class BlockGenerationConfig(GenerationConfig):
         answer_tau:float=None, # least confidence, whatever the rule, behind `answer_token`: hurry in the reasoning, care in the answer
         answer_token:int=None, # id that opens the answer; `rerank` knows it
         **kw):
-        if odd := set(kw)-set(vars(GenerationConfig()))-{"transformers_version"}: raise SettingError(f"no setting {sorted(odd)[0]!r}: ours are {sorted(k for k in inspect.signature(BlockGenerationConfig.__init__).parameters if k not in ('self', 'kw'))}")
+        if odd := sorted(set(kw)-self.known()): raise SettingError(f"no setting {odd[0]!r}: ours are {sorted(self.own())}")
+        if kw.get("do_sample") or (kw.get("num_beams") or 1) > 1: raise SettingError("block decoding samples with temperature > 0, and knows no beams")
         if rule not in RULES: raise SettingError(f"rule {rule!r}: use one of {sorted(RULES)}")
         if not 0 <= tau <= 1: raise SettingError(f"tau is a probability, not {tau}")
         if answer_tau is not None and not 0 <= answer_tau <= 1: raise SettingError(f"answer_tau is a probability, not {answer_tau}")
@@ -73,6 +74,17 @@ class BlockGenerationConfig(GenerationConfig):
         self.rule, self.tau, self.factor, self.entropy_bound, self.steps = rule, tau, factor, entropy_bound, steps
         self.block_size, self.record, self.top, self.seed, self.temperature = block_size, record, top, seed, temperature
         self.answer_tau, self.answer_token = answer_tau, answer_token
+    def validate(self, *args, **kwargs): "Checked when made; to transformers a temperature of 0 would not be valid."
+    @classmethod
+    def own(cls)->set: return set(inspect.signature(BlockGenerationConfig.__init__).parameters)-{"self", "kw"}
+    @classmethod
+    def known(cls)->set: return cls.own() | set(vars(GenerationConfig())) | {"transformers_version"}
+    @classmethod
+    def from_dict(cls, config_dict, return_unused_kwargs=False, **kw):
+        "What other versions have written is passed over, as transformers does; a misspelt keyword of ours is not."
+        ours = lambda d: {k: v for k, v in d.items() if k in cls.known()}
+        config = super().from_dict(ours(config_dict), **ours(kw))
+        return (config, {k: v for k, v in kw.items() if k not in cls.known()}) if return_unused_kwargs else config
 
 @dataclass
 class BlockOutput(ModelOutput):
@@ -140,7 +152,7 @@ def _restrict(logits, constraint, before, canvas, masked, columns):
 def _agreeing(constraint, before, canvas, masked, tok, conf, choose):
     "Of the positions that are chosen together, those that the constraint still allows once the surer ones are written."
     text, kept = before+[None if m else t for t, m in zip(canvas, masked)], torch.zeros_like(choose)
-    for j in sorted(choose.nonzero().ravel().tolist(), key=lambda j: (j > 0, -conf[j])):                # a block's first token has no second chance
+    for j in sorted(choose.nonzero().ravel().tolist(), key=lambda j: (j > 0, tok[j] != getattr(constraint, "rank", None), -conf[j])):     # a block's first token has no second chance; what the constraint waits for comes before what it speaks about
         if tok[j] in constraint(text).get(len(before)+j, (tok[j],)): text[len(before)+j], kept[j] = tok[j], True
     return kept
 
@@ -186,6 +198,7 @@ def generate(
 )->BlockOutput:
     "Decode in blocks; give `generation_config` or single settings. Greedy unless `temperature` > 0. Never returns the mask id, nor more than `max_new_tokens`. `SettingError` for settings that cannot work."
     if generation_config is not None and kw: raise SettingError("give either generation_config or single settings")
+    if odd := sorted(set(kw)-BlockGenerationConfig.own()): raise SettingError(f"no setting {odd[0]!r}: there are {sorted(BlockGenerationConfig.own())}")
     was_training = model.training
     try:
         with torch.inference_mode(): out = _generate(model.eval(), input_ids, attention_mask, generation_config or BlockGenerationConfig(**kw), streamer, stopping_criteria, constrain)

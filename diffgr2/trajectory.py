@@ -82,7 +82,9 @@ def draft_verdict(
     "Judge the draft ranking of a step; as long as the end token is only drafted, the answer is still in the making."
     pieces = pieces_of([*trajectory.before(step), *step.draft], tokenizer)
     ended = any(step.draft[j] == tokenizer.eos_token_id and (c != trajectory.mask_token_id or j in step.committed) for j, c in enumerate(step.canvas))
-    if not ended and RANK in pieces: pieces = [p for k, p in enumerate(pieces) if p != tokenizer.eos_token or k > pieces.index(RANK)]     # an end that is only drafted does not end the reasoning
+    if not ended and RANK in pieces:                                           # an end that is only drafted does not end the reasoning
+        begins = pieces.index(RANK)
+        pieces = ["·" if k < begins and p == tokenizer.eos_token else p for k, p in enumerate(pieces)]
     return judge(pieces, request, fmt, sids, tokenizer.eos_token, partial=not ended) if ended or RANK in pieces else None
 
 def annotate(

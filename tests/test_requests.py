@@ -1,5 +1,5 @@
 "Untrusted and unusual input: prompts, answers, requests, files."
-import json, os, threading
+import copy, json, os, threading
 from pathlib import Path
 from http.server import BaseHTTPRequestHandler, HTTPServer
 import numpy as np, pytest, torch
@@ -12,8 +12,9 @@ from diffgr2.evaluate import rerank
 from diffgr2.gr2 import Reranker, encode_rows, load_reranker, load_run, make_run, prepare, save_reranker, tiny_model, train_tokenizer
 from diffgr2.prompts import (DONE, FAULTS, RANK, SLOTS, THINK, Catalogue, PromptFormat, check_request, control_tokens, defuse, encode_prompt, fit_levels, names, parse, prompt_text, response_text)
 from diffgr2.retrieve import requests
-from diffgr2.sample import BlockGenerationConfig
+from diffgr2.sample import BlockGenerationConfig, generate
 from diffgr2.sids import SID_BEGIN, SID_END, SemanticIds
+from diffgr2.tables import told_apart
 from diffgr2.traces import endpoint, llm_chat, llm_teach, local
 
 MARKET = toy_market()
@@ -118,7 +119,7 @@ def test_budgets():
         with pytest.raises(SettingError, match="2 to 26"): PromptFormat(n=n)
 
 def test_used_names_make_ar_valid():
-    "An untrained model with the constraint never repeats a name."
+    "What is used is not offered again."
     fmt, tok, cat, sids = WORLDS["slots"]
     u = UsedNames(REQUEST, fmt, cat, tok); A = [tok.convert_tokens_to_ids(s) for s in SLOTS[:5]]
     assert u([5, 6]) == {} and u([5, u.rank, A[1], None]) [3] == {A[0], A[2], A[3], A[4]}
@@ -234,3 +235,18 @@ def test_results_and_folders_survive(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="full"):
         with atomic(tmp_path/"d") as new: new.mkdir()
     assert (tmp_path/"d"/"good").exists()
+
+def test_settings_that_nobody_knows(tmp_path):
+    "A misspelt keyword is an error; what a file of another version holds is not."
+    for odd in (dict(tua=.5), dict(do_sample=True), dict(num_beams=4)):
+        with pytest.raises(SettingError): BlockGenerationConfig(**odd)
+    fmt, tok, cat, sids = WORLDS["slots"]
+    with pytest.raises(SettingError, match="top_p"): generate(tiny_model(tok, fmt, width=32, layers=1), torch.tensor([[1, 2]]), top_p=.5)
+    c, rest = BlockGenerationConfig.from_dict(dict(tau=.5, chat_format="x", _commit_hash="y"), return_unused_kwargs=True, rule="one", foo=1)
+    assert (c.tau, c.rule, rest) == (.5, "one", dict(foo=1))
+    c.save_pretrained(tmp_path); again = BlockGenerationConfig.from_pretrained(tmp_path, trust_remote_code=False)
+    assert (again.tau, again.rule) == (.5, "one") and copy.deepcopy(c).tau == .5
+
+def test_calibration_rows_are_told_apart():
+    r = dict(dataset="toy", stage="cft", seed=0, split="validation", n=5)
+    assert told_apart([r, r | dict(stage="opd")]) == ["cft", "opd"] and told_apart([r, r | dict(split="test", seed=1)]) == ["cft, seed 0, split validation", "cft, seed 1, split test"]

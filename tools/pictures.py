@@ -43,8 +43,9 @@ def cells():
         if not any(m for _, m in shown): continue
         ExecutePreprocessor(timeout=600, kernel_name="python3").preprocess(book, {"metadata": {"path": str(nb.parent)}})
         for c, m in shown:
-            for o in c.outputs if m else []:
-                if (f := o.get("data", {}).get("application/vnd.plotly.v1+json")): figures.append(go.Figure(f["data"], f["layout"])); files.append(nb.parent/m[1])
+            here = [f for o in c.outputs if m and (f := o.get("data", {}).get("application/vnd.plotly.v1+json"))]
+            if m and not here and "#| export" not in c.source: raise SystemExit(f"{nb.name}: the cell above {m[1]} shows no chart")
+            for f in here: figures.append(go.Figure(f["data"], f["layout"])); files.append(nb.parent/m[1])
     write_images(figures, files)
     assert not (lost := [f.name for f in files if not f.exists() or time.time()-f.stat().st_mtime > 600]), lost
 

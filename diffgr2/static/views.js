@@ -67,7 +67,8 @@ function decodeView(data, run, tell, light) {
   for (let b = 0; b * run.block < run.tokens; b++) {
     if (run.block === 1 && b % 32) continue;         // a left-to-right decode is shown in lines of 32
     const width = run.block === 1 ? 32 : run.block, box = el("div", "block"), row = el("div", "toks"); box.setAttribute("role", "rowgroup"); row.setAttribute("role", "row");
-    box.append(el("small", "", run.block === 1 ? `tokens ${b + 1}–${Math.min(b + 32, run.tokens)}` : `block ${b + 1}`), row);
+    const label = el("small", "", run.block === 1 ? `tokens ${b + 1}–${Math.min(b + 32, run.tokens)}` : `block ${b + 1}`);
+    label.setAttribute("aria-hidden", "true"); box.setAttribute("aria-label", label.textContent); box.append(label, row);
     for (let p = b * run.block; p < Math.min(b * run.block + width, run.tokens); p++) {
       const c = el("span", "t masked", "·"); c.tabIndex = p ? -1 : 0; c.dataset.p = p; c.setAttribute("role", "gridcell");
       cells[p] = c; row.append(c);
