@@ -79,7 +79,7 @@ def invalid_rates(
             if fault != "any fault" and not any(ys): continue
             who = [list(dict.fromkeys(n for n, f in bins[x] if (f if fault == "any fault" else fault in f))) for x in xs]
             said = [", ".join(map(str, w[:12]))+(f" and {len(w)-12} more" if len(w) > 12 else "") for w in who]
-            fig.add_trace(go.Scatter(x=xs, y=ys, name=f"{label}: {fault.replace('_', ' ')}", mode="lines+markers", line=dict(color=COLOURS[g % 8], dash=dash), customdata=list(zip(said, [len(bins[x]) for x in xs], who)), hovertemplate="%{y:.1%} of %{customdata[1]} drafts<br>decodes %{customdata[0]}"))
+            fig.add_trace(go.Scatter(x=xs, y=ys, name=f"{label}: {fault.replace('_', ' ')}", mode="lines+markers", line=dict(color=COLOURS[g % 8], dash=dash), text=[f"{len(bins[x])} drafts" for x in xs], customdata=list(zip(said, who)), hovertemplate="%{y:.1%} of %{text}<br>decodes %{customdata[0]}"))
     fig.update_yaxes(tickformat=".0%", rangemode="tozero")
     return fig
 
@@ -115,10 +115,10 @@ def frontier(
     for (stage, rule, seed), rs in lines.items():
         rs, label = sorted(rs, key=lambda r: -r["tau"]), f"{stage}, {rule}"+(f", seed {seed}" if len(seeds) > 1 else "")
         look = dict(x=[r["tpf"] for r in rs], text=[f"tau {r['tau']:g}" for r in rs], name=label, legendgroup=label, mode="lines+markers", line=dict(color=COLOURS[stages.index(stage) % 8], dash="solid" if rule == "threshold" else "dash"),
-            marker=dict(size=8, symbol=["circle" if r["valid"] >= .99 else "circle-open" for r in rs]), customdata=[(f"{r['tau']:g}", r["n"], ", ".join(f"{f.replace('_', ' ')} {100*r['faults'][f]:.1f}%" for f in FAULTS if r.get("faults", {}).get(f)) or "no fault") for r in rs])
+            marker=dict(size=8, symbol=["circle" if r["valid"] >= .99 else "circle-open" for r in rs]), customdata=[(r["n"], ", ".join(f"{f.replace('_', ' ')} {100*r['faults'][f]:.1f}%" for f in FAULTS if r.get("faults", {}).get(f)) or "no fault") for r in rs])
         for row, key, form in ((1, metric, ".3f"), (2, "valid", ".1%")):
             v = [r["valid_interval" if key == "valid" else key] for r in rs]
-            fig.add_trace(go.Scatter(y=[x["value"] for x in v], error_y=_bars(v, thickness=1), showlegend=row == 1, hovertemplate="tau %{customdata[0]}: "+key+" %{y:"+form+"}, %{x:.2f} tokens a forward, %{customdata[1]} requests<br>%{customdata[2]}", **look), row=row, col=1)
+            fig.add_trace(go.Scatter(y=[x["value"] for x in v], error_y=_bars(v, thickness=1), showlegend=row == 1, hovertemplate="%{text}: "+key+" %{y:"+form+"}, %{x:.2f} tokens a forward, %{customdata[0]} requests<br>%{customdata[1]}", **look), row=row, col=1)
     for stage, dash in (("floor", "dot"), ("ar", "dash")):
         r = next((r for r in rows if r["stage"] == stage), None)
         if r: fig.add_hline(r[metric]["value"], line=dict(color="#8a8a8a", dash=dash), annotation_text={"floor": "floor", "ar": "AR"}[stage], row=1, col=1)

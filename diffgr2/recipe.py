@@ -26,7 +26,11 @@ def recipe(
     opd = lambda *more, steps="160", every="40", sets=(): train("opd", "--steps", steps, "--lr", "2e-4", "--every", every, *more, "--set", *hard, "lr_scheduler_type=cosine", "load_best_model_at_end=False", *sets)
     rl = lambda *more: train("rl", "--steps", "60", "--lr", "1e-4", "--every", "20", *more, "--set", *hard, "taus=[.9,.5]", "beta=.2")
     ladder = [["prepare", data, *at()], train("ar", "--steps", "3600"), train("cft", "--lr", "2e-3", "--steps", "3000"), opd(), rl(), ["evaluate", *at(), "--out", str(out)], ["evaluate", *at(), "--out", str(out), "--decoder", "lossless", "--stages", "ar", "cft", "opd", "rl"]]
-    if seed == 0 and data == "movielens": ladder += [train("cft", "--lr", "2e-3", "--steps", "500", "--context", "causal", "--name", "cft-causal", "--set", "ar_weight=1", "suffix=.3"), look("causal", more=("--split", "validation", "--stages", "cft-causal", "--decoder", "lossless", "--verifier", "cft-causal")), look("causal", "cft-causal", more=("--split", "validation", "--tau", ".9", ".5"))]
+    if seed == 0 and data == "movielens":
+        ladder += [train("cft", "--lr", "2e-3", "--steps", "500", "--context", "causal", "--name", "cft-causal", "--set", "ar_weight=1", "suffix=.3"), look("causal", more=("--split", "validation", "--stages", "cft-causal", "--decoder", "lossless", "--verifier", "cft-causal")), look("causal", "cft-causal", more=("--split", "validation", "--tau", ".9", ".5"))]
+        for s in ("1", "2"): ladder += [opd("--name", f"opd-seed-{s}", "--seed", s)]
+        ladder += [["evaluate", *at(), "--out", str(out), "--name", f"{data}-seeds", "--timed", "0", "--stages", "ar", "opd-seed-1", "opd-seed-2"]]
+        ladder += [look("parts", "opd", "rl", more=("--split", "validation", "--tau", *taus)) for taus in ((".9", ".5", ".3"), *((t, "--answer-tau", a) for t in (".5", ".3") for a in (".9", ".97")))]
     if seed == 0: ladder += [look("frontier", "cft", "opd", "rl", more=("--tau", *FRONTIER, "--rule", "threshold", "prefix")), ["calibrate", *at(), "--out", str(out)]]
     if not ablations: return [(run, ladder)]
     short = lambda name, *more, sets=(): opd("--name", f"opd-{name}", *more, steps="80", every="80", sets=sets)

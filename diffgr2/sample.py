@@ -62,7 +62,7 @@ class BlockGenerationConfig(GenerationConfig):
         answer_tau:float=None, # least confidence, whatever the rule, behind `answer_token`: hurry in the reasoning, care in the answer
         answer_token:int=None, # id that opens the answer; `rerank` knows it
         **kw):
-        if odd := sorted(set(kw)-self.known()): raise SettingError(f"no setting {odd[0]!r}: ours are {sorted(self.own())}")
+        self.refuse(set(kw)-self.known())
         if kw.get("do_sample") or (kw.get("num_beams") or 1) > 1: raise SettingError("block decoding samples with temperature > 0, and knows no beams")
         if rule not in RULES: raise SettingError(f"rule {rule!r}: use one of {sorted(RULES)}")
         if not 0 <= tau <= 1: raise SettingError(f"tau is a probability, not {tau}")
@@ -79,6 +79,9 @@ class BlockGenerationConfig(GenerationConfig):
     def own(cls)->set: return set(inspect.signature(BlockGenerationConfig.__init__).parameters)-{"self", "kw"}
     @classmethod
     def known(cls)->set: return cls.own() | set(vars(GenerationConfig())) | {"transformers_version"}
+    @classmethod
+    def refuse(cls, odd):
+        if odd: raise SettingError(f"no setting {min(odd)!r}: ours are {sorted(cls.own())}")
     @classmethod
     def from_dict(cls, config_dict, return_unused_kwargs=False, **kw):
         "What other versions have written is passed over, as transformers does; a misspelt keyword of ours is not."
@@ -198,7 +201,7 @@ def generate(
 )->BlockOutput:
     "Decode in blocks; give `generation_config` or single settings. Greedy unless `temperature` > 0. Never returns the mask id, nor more than `max_new_tokens`. `SettingError` for settings that cannot work."
     if generation_config is not None and kw: raise SettingError("give either generation_config or single settings")
-    if odd := sorted(set(kw)-BlockGenerationConfig.own()): raise SettingError(f"no setting {odd[0]!r}: there are {sorted(BlockGenerationConfig.own())}")
+    BlockGenerationConfig.refuse(set(kw)-BlockGenerationConfig.own())
     was_training = model.training
     try:
         with torch.inference_mode(): out = _generate(model.eval(), input_ids, attention_mask, generation_config or BlockGenerationConfig(**kw), streamer, stopping_criteria, constrain)
@@ -234,8 +237,7 @@ def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria
         while masked.any():
             q, lay = (feed, feed_layout) if size == 1 else (torch.cat([canvas, beyond], 1), place)
             if step == 0 and size > 1: q, lay = torch.cat([feed, q], 1), Layout.cat(feed_layout, lay)
-            if step == 0: mask = additive(attends(lay, seen, context), dtype)
-            elif step == 1: mask = mask[:, :, -size:]                          # the canvas alone
+            mask = additive(attends(lay, seen, context), dtype) if step == 0 else mask[:, :, -size:]      # after the first step the canvas alone
             if step < 2: wide = lay.valid.sum(1).tolist()
             columns = masked.any(0).nonzero().ravel()
             logits = _forward(model, cache, q, lay, mask, columns+q.shape[1]-(size if size > 1 else 0)-1)   # only where something is open; a canvas's last position predicts the next block: unused

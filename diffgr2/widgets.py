@@ -269,7 +269,7 @@ class Explore:
     def point(self, trace, k):
         "A point was clicked: offer its decodes, show the first."
         g = trace.name.rsplit(": ", 1)[0]
-        behind = list(trace.customdata[k][2])
+        behind = list(trace.customdata[k][1])
         if behind: self.pick.options = [(f"{g}, {n}", (g, n)) for n in behind]+[("all decodes", None)]; self.open(g, behind[0])
     def open(self, group, n): self.view.update(denoise(self.groups[group][n], self.reranker, self.cat).data)
     def _repr_mimebundle_(self, **kw): return self.box._repr_mimebundle_(**kw)

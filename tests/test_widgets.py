@@ -150,7 +150,7 @@ def test_running_a_live_cell_again_leaves_nothing(world, monkeypatch):
 def test_behind_a_point_and_back(world):
     r, cat, test, decode, _ = world
     e = widgets.Explore({"one": [decode(r, q, tau=.03) for q in test.select(range(4))]}, r, cat)
-    class Trace: name, customdata = "one: any fault", [("2", 1, [2])]
+    class Trace: name, customdata = "one: any fault", [("2", [2])]
     e.point(Trace, 0)
     assert [o[0] for o in e.pick.options] == ["one, 2", "all decodes"] and e.pick.value == ("one", 2)
     e.pick.value = None

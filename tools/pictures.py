@@ -5,7 +5,7 @@ import nbformat, plotly.graph_objects as go
 from plotly.io import write_images
 from nbconvert.preprocessors import ExecutePreprocessor
 from playwright.sync_api import sync_playwright
-from diffgr2.core import load_json
+from diffgr2.core import load_json, save_json
 from diffgr2.data import load_movielens
 from diffgr2.evaluate import rerank
 from diffgr2.gr2 import load_reranker
@@ -13,6 +13,7 @@ from diffgr2.prompts import Catalogue, RANK
 from diffgr2.retrieve import requests
 from diffgr2.sample import BlockGenerationConfig
 from diffgr2.charts import attention, commit_order, frontier, growth, harm, invalid_rates, learning
+from diffgr2.pages import numbers
 from diffgr2.widgets import load_view
 
 root = Path(__file__).parent.parent
@@ -56,6 +57,7 @@ def charts():
     calm, hurried, rank = decode(.9), decode(.6), tok.convert_tokens_to_ids(RANK)
     invalid_rates({"tau .9": calm, "tau .6": hurried}, rank).write_image(out/"invalid.png")
     stages = invalid_rates({s: decode(.5, s) for s in models}, rank, "step")
+    save_json(numbers(stages), results/"movielens-drafts.json")                # the README's table
     stages.for_each_trace(lambda t: t.update(visible=t.name.endswith(("any fault", "duplicate")))).update_layout(title="Invalid drafts at tau .5, stage by stage").write_image(out/"stages.png")
     commit_order(calm).write_image(out/"order.png"); attention().write_image(out/"attention.png")
     if (many := results/"movielens-frontier.json").exists(): frontier(load_json(many)).write_image(out/"frontier.png")
