@@ -10,13 +10,14 @@ __all__ = ['raw_forwards', 'doubled_forward', 'training_opponents', 'decoders', 
 import contextlib, os, platform, resource, sys
 import numpy as np, torch, transformers
 from torch.nn import functional as F
+from .cache import preallocated
 from .cft import block_forward, response_noise
 from .convert import BlockDiffusionConfig, max_length
 from .evaluate import take_turns, width_costs
 from .gr2 import Reranker
 from .layout import Layout, additive, attends, canvas_layout, prompt_layout
 from .metrics import ratio
-from .sample import _cache, generate
+from .sample import generate
 from .speculate import speculate
 from .tables import markdown_table, number
 
@@ -40,7 +41,7 @@ def raw_forwards(
     with _listening(model) as calls: decode()
     room = max(n+kw["input_ids"].shape[1] for n, kw in calls)
     def again():
-        cache = _cache(room)
+        cache = preallocated(room)
         with torch.inference_mode():
             for n, kw in calls:
                 if (d := cache.get_seq_length()-n) > 0: cache.crop(-d)

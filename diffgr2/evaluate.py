@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 import numpy as np, torch
 from tqdm.auto import tqdm
+from .cache import preallocated
 from .constrain import UsedNames, assign
 from .convert import BlockDiffusionConfig, convert, is_converted
 from .core import CheckpointError, RequestError, SettingError, fingerprint, load_json, save_json
@@ -19,7 +20,7 @@ from .data import load_market
 from .gr2 import Reranker, check_market, load_reranker, load_run
 from .metrics import accuracy, difference, fault_rates, interval, ratio, tokens_per_forward, unmoved
 from .prompts import Catalogue, RANK, Verdict, check_request, encode_prompt, names, parse
-from .sample import BlockGenerationConfig, _cache, describe_rule, generate
+from .sample import BlockGenerationConfig, describe_rule, generate
 from .speculate import speculate
 from .traces import false_claims, grades_said, rank_by_grade
 from .trajectory import annotate
@@ -196,7 +197,7 @@ def width_costs(
     repeats:int=30, # of each, taking turns
 )->dict: # width -> cost in one-token forwards
     "What a forward costs by its width. On a GPU at batch 1 the curve is nearly flat; on a CPU it is not, and a speed-up in time cannot exceed the one in forwards divided by it."
-    cache, x = _cache(past+max(widths)), torch.zeros(1, past, dtype=torch.long, device=model.device)
+    cache, x = preallocated(past+max(widths)), torch.zeros(1, past, dtype=torch.long, device=model.device)
     model(input_ids=x, cache=cache, use_cache=True, logits_to_keep=1)
     def look(w):
         at = torch.arange(past, past+w, device=model.device)[None]

@@ -9,10 +9,11 @@ __all__ = ['accept', 'speculate']
 import time
 import torch
 from torch.nn import functional as F
+from .cache import preallocated
 from .convert import BlockDiffusionConfig, check_length
 from .core import CheckpointError, SettingError, seed_of
 from .layout import CLEAN, NOISY, Layout, additive, attends
-from .sample import BlockGenerationConfig, BlockOutput, _align, _cache
+from .sample import BlockGenerationConfig, BlockOutput, _align
 
 # %% ../nbs/30_speculate.ipynb #400bec0d
 def accept(
@@ -35,7 +36,7 @@ class _Reader:
     "A model with its cache, which is fed text that may be taken back, and canvases that are always taken back."
     def __init__(self, model, x, room, context, suppressed):
         self.model, self.context, self.suppressed = model, context, list(suppressed)
-        self.cache, self.known, self.width, self.prompt = _cache(x.ids.shape[1]+room), None, 0, x.ids.shape[1]
+        self.cache, self.known, self.width, self.prompt = preallocated(x.ids.shape[1]+room), None, 0, x.ids.shape[1]
     def __call__(self, ids, lay, keep, temporary=0):
         "Logits of the columns `keep`; the last `temporary` columns leave no trace."
         seen = Layout.cat(self.known, lay) if self.known is not None else lay

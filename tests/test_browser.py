@@ -141,7 +141,7 @@ def test_the_documentation_site(browser, tmp_path):
     subprocess.run([sys.executable, root/"tools"/"docs.py"], check=True)
     subprocess.run([sys.executable, "-m", "mkdocs", "build", "-q", "--strict", "-d", tmp_path/"site"], cwd=root, check=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"})
     pg = browser.new_page(viewport=dict(width=1300, height=900)); said, called = watch(pg)
-    for name, heading in (("index", "diffgr2"), ("13_sample", "Commit rules"), ("tutorials/watching", "denoise"), ("api", "generate")):
+    for name, heading in (("index", "diffgr2"), ("14_sample", "Commit rules"), ("tutorials/watching", "denoise"), ("api", "generate")):
         pg.goto((tmp_path/"site"/f"{name}.html").as_uri()); pg.wait_for_selector("article, .md-content")
         assert heading in pg.inner_text(".md-content")
         broken = pg.evaluate("[...document.images].filter(i => i.complete && !i.naturalWidth).map(i => i.src)"); assert not broken, broken

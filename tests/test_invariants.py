@@ -2,12 +2,13 @@
 import copy, torch, pytest
 from conftest import SHAPES, batch, build, letters
 from transformers import AutoModelForCausalLM
+from diffgr2.cache import preallocated
 from diffgr2.cft import block_forward
 from diffgr2.convert import BlockDiffusionConfig, convert
 from diffgr2.core import CheckpointError, SettingError
 from diffgr2.gr2 import Reranker
 from diffgr2.layout import training_layout, attends, additive
-from diffgr2.sample import RULES, BlockGenerationConfig, _cache, generate
+from diffgr2.sample import RULES, BlockGenerationConfig, generate
 from diffgr2.speculate import speculate
 
 def converted(shape, size=4, context="block", dtype=torch.float32, seed=0):
@@ -231,9 +232,24 @@ def test_lossless_settings_that_cannot_work(bad, prompts):
     if bad.get("verifier"): bad = dict(verifier=build("qwen3")); bad["verifier"].resize_token_embeddings(200)
     with pytest.raises((SettingError, CheckpointError)): speculate(m, *batch(prompts), max_new_tokens=8, **bad)
 
+@pytest.mark.parametrize("temperature", [0., 1.])
+@pytest.mark.parametrize("size", [1, 4])
+def test_a_prompt_that_occurs_several_times_is_read_once(prompts, size, temperature, monkeypatch):
+    m, tok = converted("qwen3", dtype=torch.float64)
+    a, b = prompts[:2]
+    read, forward = [], m.forward
+    monkeypatch.setattr(m, "forward", lambda *args, **kw: (read.append(len(kw["input_ids"])), forward(*args, **kw))[1])
+    kw = dict(max_new_tokens=11, block_size=size, temperature=temperature, seed=3, record=True)
+    many = generate(m, *batch([a, b, a, a, b]), **kw)
+    assert read[:2] == [2, 5]
+    once = generate(m, *batch([b, a]), **kw)                                    # the first of each
+    assert [many.responses[1], many.responses[0]] == once.responses and many.trajectories[1].steps[0].logp == pytest.approx(once.trajectories[0].steps[0].logp)
+    distinct = {tuple(many.responses[i]) for i in (0, 2, 3)}
+    assert len(distinct) == 1 if temperature == 0 else len(distinct) > 1        # a noise of its own for each
+
 def test_rows_that_leave_keep_the_cache_packed():
     "Memory is allocated once: rows that leave are moved within it, never copied to a new one."
-    layer = _cache(8); layer.update(torch.arange(6.).view(3, 1, 2, 1), -torch.arange(6.).view(3, 1, 2, 1), 0)
+    layer = preallocated(8); layer.update(torch.arange(6.).view(3, 1, 2, 1), -torch.arange(6.).view(3, 1, 2, 1), 0)
     at = layer.layers[0].memory[0].data_ptr()
     layer.batch_select_indices(torch.tensor([0, 2]))
     k, v = layer.update(torch.full((2, 1, 1, 1), 9.), torch.full((2, 1, 1, 1), 8.), 0)
