@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np, torch
 from tqdm.auto import tqdm
 from transformers import TrainingArguments
+from .adapter import add_adapter
 from .cft import CFTConfig, CFTTrainer
 from .constrain import UsedNames
 from .convert import CONTEXTS, BlockDiffusionConfig, convert, is_converted
@@ -58,8 +59,8 @@ def settings(
 def settle(steps, asked, restart):
     "Checkpoints belong to one set of settings and one parent model: refuse to resume from others."
     if restart and steps.exists(): shutil.rmtree(steps)
-    if any(steps.glob("checkpoint-*")) and (had := load_json(steps/"settings.json")) != asked:
-        raise SettingError(f"{steps} holds checkpoints of other settings ({', '.join(k for k in asked if had.get(k) != asked[k])}): give the same, or --restart to begin again")
+    had = load_json(steps/"settings.json") if any(steps.glob("checkpoint-*")) else asked
+    if other := sorted(k for k in {*asked, *had} if had.get(k) != asked.get(k)): raise SettingError(f"{steps} holds checkpoints of other settings ({', '.join(other)}): give the same, or --restart to begin again")
     save_json(asked, steps/"settings.json")
 
 def prepare_run(a):
@@ -86,10 +87,12 @@ def train(a):
     common = dict(output_dir=str(steps), max_steps=a.steps or stage.steps, per_device_train_batch_size=a.batch or stage.batch, gradient_accumulation_steps=a.accumulate, answer_weight=a.answer_weight, seed=a.seed,
         eval_strategy="steps", eval_steps=a.every, save_steps=a.every, load_best_model_at_end=True, use_cpu=not torch.cuda.is_available())|(dict(learning_rate=a.lr) if a.lr else {})|given
     converted = is_converted(r.model)
+    if a.adapter and a.stage != "cft": raise SettingError(f"--adapter belongs to cft, which makes a model that writes in blocks; {a.stage} goes on with what its parent has")
     if a.stage.startswith("ar") and converted: raise SettingError(f"{parent} is converted already: {a.stage} trains a model that writes left to right")
     if not a.stage.startswith("ar") and (not converted or a.block_size or a.context):
         had = BlockDiffusionConfig.of(r.model) if converted else BlockDiffusionConfig(0)
         convert(r.model, r.tokenizer, a.block_size or had.block_size, a.context or had.context)
+    if a.adapter: add_adapter(r.model, a.adapter, a.seed)
     args = stage.config(**common)
     cat = Catalogue.of(load_market(info["dataset"], a.path), r.tokenizer, r.sids)
     data = {s: encode_rows(load_run(run, s), r.fmt, cat, r.tokenizer)[0] for s in ("train", "validation")}
@@ -264,6 +267,7 @@ def parser():
     c = add("train", train, "train a stage of a run; the same command resumes")
     c.add_argument("stage", choices=list(TRAINED)); c.add_argument("run"); c.add_argument("--path", help="where the data lies"); c.add_argument("--parent", help="stage to start from"); c.add_argument("--name", help="keep the result under another name"); c.add_argument("--teacher", default="ar", help="opd: the stage that teaches")
     c.add_argument("--steps", type=int, help="updates"); c.add_argument("--batch", type=int, help="rows per update"); c.add_argument("--lr", type=float); c.add_argument("--every", type=int, default=100, help="steps between checkpoints"); c.add_argument("--block-size", type=int, help="default: the parent's, or 32"); c.add_argument("--context", choices=CONTEXTS, help="how finished tokens see each other; default: the parent's, or block")
+    c.add_argument("--adapter", type=int, metavar="RANK", help="train only weights that masks see, so that the model still writes its own text left to right; with --context causal")
     c.add_argument("--answer-weight", type=float, default=2., help="loss weight of answer tokens (reasoning: 1)"); c.add_argument("--accumulate", type=int, default=1, help="batches per step"); c.add_argument("--restart", action="store_true", help="throw away this stage's checkpoints"); c.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="any other setting of the stage")
     c = add("evaluate", evaluate, "decode all stages of a run; Markdown and JSON")
     c.add_argument("run"); c.add_argument("--out", default="results"); c.add_argument("--name", help="of the results; default: the data set's"); c.add_argument("--path", help="where the data lies"); c.add_argument("--split", choices=SPLITS, default="test"); c.add_argument("--tau", type=float, nargs="+", default=[.9]); c.add_argument("--answer-tau", type=float, help="another threshold in the answer"); c.add_argument("--rule", nargs="+", choices=sorted(RULES), default=["threshold"])

@@ -24,6 +24,7 @@ class BlockDiffusionConfig:
     context: str = "block" # how clean response tokens see each other: "block" or "causal"
     ar_shift: bool = True # logits at i-1 predict token i; the only kind we build
     suppressed: tuple = () # ids that must never come out: the mask, and ids that the tokenizer does not define
+    adapter: int = 0 # rank of weights that only masks see (see `add_adapter`); 0: none
 
     def __post_init__(self):
         if not isinstance(self.block_size, int) or self.block_size < 1: raise SettingError(f"block_size must be a whole number of at least 1, not {self.block_size!r}")

@@ -17,6 +17,7 @@ from datasets import Dataset
 from safetensors import SafetensorError
 from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Trainer, TrainingArguments
+from .adapter import load_adapter, save_with_adapter
 from .convert import undefined_ids
 from .core import CheckpointError, DataError, RequestError, SettingError, atomic, load_json, pretrained, save_json
 from .data import Market
@@ -189,7 +190,7 @@ def save_reranker(
     "Write a folder of safetensors and JSON, atomically."
     with atomic(path) as tmp:
         tmp.mkdir()
-        (copy.deepcopy(model).to(dtype) if dtype else model).save_pretrained(tmp); tokenizer.save_pretrained(tmp)
+        save_with_adapter(copy.deepcopy(model).to(dtype) if dtype else model, tmp); tokenizer.save_pretrained(tmp)
         if sids is not None: save_json(sids.to_json(), tmp/"sids.json")
 
 def load_reranker(
@@ -207,6 +208,7 @@ def load_reranker(
     except TypeError as e: raise CheckpointError(f"{p}: its answer_format is of another version: {e}") from e
     sids = SemanticIds.from_json(load_json(p/"sids.json")) if (p/"sids.json").exists() else None
     if fmt.scheme == "sids" and sids is None: raise CheckpointError(f"{p}: its names are semantic ids, but there is no sids.json beside the weights")
+    load_adapter(model, p)
     missing = [t for t in control_tokens(fmt, sids) if t not in tok.get_vocab()]
     if missing or len(tok) > model.get_input_embeddings().num_embeddings: raise CheckpointError(f"{p}: tokenizer and model do not belong together ({'missing '+missing[0] if missing else f'{len(tok)} tokens, {model.get_input_embeddings().num_embeddings} embeddings'})")
     return Reranker(model.eval(), tok, fmt, sids)
