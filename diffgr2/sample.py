@@ -118,6 +118,11 @@ def _forward_once(model, cache, ids, layout, mask, keep, texts):
     cache.batch_select_indices(row)
     return logits[row]
 
+def _entropy(logits, p, best):
+    "Nats; several times faster than from the probabilities alone, which takes a logarithm of each."
+    top = logits.gather(-1, best.indices[..., None])
+    return (p*(top-logits).clamp(max=1e4)).sum(-1)-best.values.log()
+
 def _sample(logits, conf, arg, columns, width, temperature, seeds):
     "Tokens and their log-probabilities at the sampling temperature; greedy at 0 (the latter only if there is a `conf`). Noise is a function of the seeds and of the place in the block."
     if temperature == 0: return arg, None if conf is None else conf.log()
@@ -231,7 +236,7 @@ def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria
             best = p.max(-1)
             spread = lambda v: v if v.shape[1] == w else v.new_zeros(len(rows), w, *v.shape[2:]).index_copy_(1, columns, v)
             conf, arg = spread(best.values), spread(best.indices)
-            ent = spread(torch.special.entr(p).sum(-1)) if trajs or cfg.rule == "entropy" else conf
+            ent = spread(_entropy(logits, p, best)) if trajs or cfg.rule == "entropy" else conf
             active = masked.any(1)
             draft = torch.where(masked, arg, canvas) if watched else None
             sure = masked
