@@ -6,6 +6,7 @@
 __all__ = ['FILE', 'adapter_state', 'add_adapter', 'save_with_adapter', 'load_adapter']
 
 # %% ../nbs/16_adapter.ipynb #e6129493
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 import torch
@@ -41,8 +42,8 @@ def add_adapter(
     "Freeze a converted model and give it weights that only masks see. They do nothing until they are trained. `SettingError` or `CheckpointError` where that cannot work."
     bd = BlockDiffusionConfig.of(model)
     if rank < 1: raise SettingError(f"an adapter's rank must be at least 1, not {rank}")
-    if bd.context != "causal": raise CheckpointError("finished tokens of this model see what follows them, masks included: convert with context='causal' for an adapter")
-    if bd.adapter: raise CheckpointError("this model has an adapter already")
+    if adapter_state(model): raise CheckpointError("this model has an adapter already")
+    replace(bd, adapter=rank)                                                  # complains about the context
     model.requires_grad_(False)
     add, shift = _at_masks(model, bd.mask_token_id)
     g = torch.Generator().manual_seed(seed)
@@ -66,8 +67,9 @@ def save_with_adapter(
 ):
     "`save_pretrained`, with the adapter in a file of its own."
     own = adapter_state(model)
+    if not own: return model.save_pretrained(path)
     model.save_pretrained(path, state_dict={k: v for k, v in model.state_dict().items() if k not in own})
-    if own: save_file({k: v.contiguous() for k, v in own.items()}, Path(path)/FILE, metadata=dict(format="pt"))
+    save_file({k: v.contiguous() for k, v in own.items()}, Path(path)/FILE, metadata=dict(format="pt"))
 
 def load_adapter(
     model, # as `from_pretrained` gives it; changed in place
@@ -77,7 +79,6 @@ def load_adapter(
     bd = getattr(model.config, "block_diffusion", None) or {}
     if not (rank := bd.get("adapter")): return model
     if not (Path(path)/FILE).is_file(): raise CheckpointError(f"{path}: its config speaks of a mask adapter, but there is no {FILE} beside the weights")
-    bd["adapter"] = 0
     own = load_file(Path(path)/FILE)
     have = adapter_state(add_adapter(model, rank))
     if {k: v.shape for k, v in own.items()} != {k: v.shape for k, v in have.items()}: raise CheckpointError(f"{path}: {FILE} belongs to another model")

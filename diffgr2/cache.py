@@ -28,10 +28,11 @@ class PreallocatedLayer(DynamicLayer):
     def batch_select_indices(self, indices):
         "Keep these rows, in ascending order; or, where there are more of them than before, read copies of them."
         if len(indices) > len(self.keys): self.memory = [m[indices] for m in self.memory]
-        for m in self.memory:
-            for to, row in enumerate(indices.tolist() if len(indices) < len(self.keys) else ()):       # ascending, so nothing is overwritten that is still needed
-                if to != row: m[to] = m[row]
-        self.memory = [m[:len(indices)] for m in self.memory]
+        else:
+            for m in self.memory:
+                for to, row in enumerate(indices.tolist()):                    # ascending, so nothing is overwritten that is still needed
+                    if to != row: m[to] = m[row]
+            self.memory = [m[:len(indices)] for m in self.memory]
         self._hold(self.keys.shape[2])
     def move(self, start, order):
         "Reorder the columns from `start` on; `order` (B, columns)."

@@ -29,6 +29,7 @@ class BlockDiffusionConfig:
     def __post_init__(self):
         if not isinstance(self.block_size, int) or self.block_size < 1: raise SettingError(f"block_size must be a whole number of at least 1, not {self.block_size!r}")
         if self.context not in CONTEXTS: raise SettingError(f"context {self.context!r}: use one of {CONTEXTS}")
+        if self.adapter and self.context != "causal": raise SettingError("in a block context finished tokens see what follows them, masks included, so weights that only masks see would change them, too: an adapter needs context='causal'")
         if not self.ar_shift: raise SettingError("only models that keep the AR shift are supported")
         object.__setattr__(self, "suppressed", tuple(self.suppressed))
 
@@ -105,14 +106,14 @@ def convert(
     context:str="block", # "block" or "causal"
 ):
     "Turn `model` into a block-diffusion LM, in place. Nothing is trained; every tensor is kept. `CheckpointError` if the architecture cannot do it."
-    BlockDiffusionConfig(0, block_size, context)                            # complain about settings before touching anything
+    bd = BlockDiffusionConfig(0, block_size, context, adapter=(getattr(model.config, "block_diffusion", None) or {}).get("adapter", 0))   # complains about settings before anything is touched
     probe(model)
     tokenizer.add_special_tokens(dict(mask_token=MASK)) if tokenizer.mask_token is None else None
     if tokenizer.pad_token is None: tokenizer.add_special_tokens(dict(pad_token="<|pad|>"))
     rows = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > rows: model.resize_token_embeddings(len(tokenizer), mean_resizing=True)
     bad = sorted({tokenizer.mask_token_id, *undefined_ids(model, tokenizer)})
-    model.config.block_diffusion = asdict(BlockDiffusionConfig(tokenizer.mask_token_id, block_size, context, suppressed=tuple(bad)))|dict(suppressed=bad)
+    model.config.block_diffusion = asdict(replace(bd, mask_token_id=tokenizer.mask_token_id))|dict(suppressed=bad)
     model.config.pad_token_id = tokenizer.pad_token_id
     if model.config.eos_token_id is None: model.config.eos_token_id = tokenizer.eos_token_id
     return model

@@ -110,11 +110,11 @@ def _forward(model, cache, ids, layout, mask, keep):
 
 def _forward_once(model, cache, ids, layout, mask, keep, texts):
     "The same for fresh rows: those with the same prompt look alike until something is committed, and are read once."
-    seen = {t: i for i, t in reversed(list(enumerate(texts)))}
-    once = sorted(seen.values())
-    if len(once) == len(texts): return _forward(model, cache, ids, layout, mask, keep)
+    number = {}
+    row = [number.setdefault(t, len(number)) for t in texts]
+    if len(number) == len(texts): return _forward(model, cache, ids, layout, mask, keep)
+    once, row = [row.index(k) for k in number.values()], torch.tensor(row, device=ids.device)
     logits = _forward(model, cache, ids[once], layout.rows(once), mask[once], keep)
-    row = torch.tensor([once.index(seen[t]) for t in texts], device=ids.device)
     cache.batch_select_indices(row)
     return logits[row]
 
