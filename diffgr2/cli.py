@@ -111,8 +111,7 @@ def train(a):
         save_reranker(r.model, r.tokenizer, run/name, r.sids)
         save_json(t.state.log_history, run/f"{name}-log.json")
         print(f"{run/name} is ready; validation: "+", ".join(f"{k.removeprefix('eval_')} {v:.4f}" for k, v in end.items() if k in ("eval_loss", "eval_reward", "eval_valid", "eval_recall", "eval_ndcg", "eval_tpf")))
-    t.accelerator.wait_for_everyone()
-    t.accelerator.end_training()                                               # closes the connection between processes
+    t.leave()
 
 # %% ../nbs/50_cli.ipynb #7c9dc929
 def evaluate(a):

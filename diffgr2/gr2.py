@@ -8,7 +8,7 @@ __all__ = ['CHAT', 'TURNS', 'SPLITS', 'train_tokenizer', 'encode_rows', 'prepare
            'check_market']
 
 # %% ../nbs/20_gr2.ipynb #c7e7ab84
-import copy
+import copy, time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -156,6 +156,11 @@ class WeightedTrainer(Trainer):
     def weighted(self, nll, w, total):
         "Σ w·nll / total; every process divides by the same total, and gradients are averaged over processes."
         return (nll*w).sum()/total*(self.accelerator.num_processes if self.model.training else 1)
+    def leave(self):
+        "The last call of a training: close the connection between processes, when all of them have come here."
+        self.accelerator.wait_for_everyone()
+        if self.accelerator.num_processes > 1: time.sleep(.2)                  # gloo's thread needs the interpreter's lock to forget this barrier; whoever destroys the group before, holding that lock, waits for ever
+        self.accelerator.end_training()
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
         with torch.no_grad(): return self.compute_loss(model, self._prepare_inputs(inputs)).detach(), None, None
 

@@ -85,8 +85,7 @@ def _process(rank, port, stage, out, batch, world):
     t = trainer(stage, world, f"{out}/two", max_steps=2, per_device_train_batch_size=batch)
     t.train()
     if rank == 0: torch.save(weights(t), f"{out}/weights.pt")
-    t.accelerator.wait_for_everyone()                                          # a process that leaves while the other still listens ends in an abort
-    t.accelerator.end_training()
+    t.leave()                                                                  # a process that leaves while the other still listens ends in an abort
 
 @pytest.mark.parametrize("iterations", [1, 2])
 def test_answers_are_used_again(iterations, world, tmp_path):
