@@ -167,7 +167,7 @@ def take_turns(
     repeats:int=3, # rounds, after one call each to warm up
     of=np.median, # what becomes of the rounds: the median, or `np.min` where the machine has other work
 )->dict: # name -> seconds (batches,)
-    "Interleaved wall times."
+    "Wall times, taken in turns whose order is drawn anew every time: who comes after whom decides what the processor's caches still hold."
     def once(f, b):
         if torch.cuda.is_available(): torch.cuda.synchronize()
         t = time.perf_counter(); f(*b)
@@ -177,7 +177,7 @@ def take_turns(
     seconds = {n: np.zeros((repeats, len(batches))) for n in opponents}
     for k in tqdm(range(repeats), desc="rounds", leave=False):
         for i, b in enumerate(batches):
-            for n, f in opponents.items(): seconds[n][k, i] = once(f, b)
+            for j in np.random.default_rng([k, i]).permutation(len(opponents)): n = list(opponents)[j]; seconds[n][k, i] = once(opponents[n], b)
     return {n: of(s, 0) for n, s in seconds.items()}
 
 def race(

@@ -25,6 +25,7 @@ class Layout(NamedTuple):
     @classmethod
     def cat(cls, *parts): return cls(*(torch.cat(x, 1) for x in zip(*parts)))
     def rows(self, idx): return Layout(*(x[idx] for x in self))
+    def columns(self, start, end): return Layout(*(x[:, start:end] for x in self))
 
 def prompt_layout(
     attention_mask, # (B, P), 1 = token, padding on either side
@@ -60,8 +61,8 @@ def attends(
     qk, kk = q.kind[:, :, None], k.kind[:, None]
     qb, kb = q.block[:, :, None], k.block[:, None]
     own = (kb == qb) & before if context == "causal" else kb == qb
-    to_clean = (kk == CLEAN) & (((qk == CLEAN) & ((kb < qb) | own)) | ((qk == NOISY) & (kb < qb)))
-    to_noisy = (kk == NOISY) & (qk == NOISY) & (k.canvas[:, None] == q.canvas[:, :, None])
+    to_clean = (kk == CLEAN) & ((kb < qb) | ((qk == CLEAN) & own))
+    to_noisy = (kk == NOISY) & (k.canvas[:, None] == q.canvas[:, :, None])
     return torch.cat([prompt, ((kk == PROMPT) & before) | to_clean | to_noisy], -1) & valid[:, None]
 
 def additive(
@@ -69,7 +70,7 @@ def additive(
     dtype=torch.float32, # of the model
 )->torch.Tensor: # (B, 1, Lq, Lk), 0 where seen
     "The form that every attention implementation understands (eager attention silently misreads a bool mask)."
-    return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, torch.finfo(dtype).min)[:, None]
+    return seen[:, None].to(dtype).sub_(1).mul_(torch.finfo(dtype).max)
 
 # %% ../nbs/11_layout.ipynb #edb57329
 def canvas_layout(

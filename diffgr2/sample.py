@@ -39,7 +39,7 @@ def entropy(conf, ent, masked, cfg):
     return _most(-ent, masked, ((before <= cfg.entropy_bound) & low.isfinite()).sum(1))
 
 def static(conf, ent, masked, cfg): return _most(conf, masked, torch.full((len(conf),), -(-masked.shape[1]//cfg.steps), device=conf.device))
-def one(conf, ent, masked, cfg): return _most(conf, masked, torch.ones(len(conf), dtype=torch.long, device=conf.device))
+def one(conf, ent, masked, cfg): return torch.zeros_like(masked).scatter_(1, torch.where(masked, conf, -1).argmax(1, keepdim=True), masked.any(1, keepdim=True))
 def prefix(conf, ent, masked, cfg): return masked & ((~masked | (conf >= cfg.tau)).long().cumprod(1) > 0)
 
 RULES = dict(threshold=threshold, factor=factor, entropy=entropy, static=static, one=one, prefix=prefix)
@@ -123,9 +123,8 @@ def _entropy(logits, p, best):
     top = logits.gather(-1, best.indices[..., None])
     return (p*(top-logits).clamp(max=1e4)).sum(-1)-best.values.log()
 
-def _sample(logits, conf, arg, columns, width, temperature, seeds):
-    "Tokens and their log-probabilities at the sampling temperature; greedy at 0 (the latter only if there is a `conf`). Noise is a function of the seeds and of the place in the block."
-    if temperature == 0: return arg, None if conf is None else conf.log()
+def _sample(logits, columns, width, temperature, seeds):
+    "Tokens and their log-probabilities at the sampling temperature. Noise is a function of the seeds and of the place in the block."
     lp = (logits/temperature).log_softmax(-1)
     noise = torch.stack([torch.rand(width, logits.shape[-1], generator=torch.Generator().manual_seed(s)) for s in seeds]).to(logits.device)[:, columns]
     tok = (lp-(-noise.clamp(1e-20, 1-1e-7).log()).log()).argmax(-1)             # Gumbel-max
@@ -190,9 +189,11 @@ def generate(
     if generation_config is not None and kw: raise SettingError("give either generation_config or single settings")
     BlockGenerationConfig.refuse(set(kw)-BlockGenerationConfig.own())
     was_training = model.training
+    if was_training: model.eval()                                              # both walk through all modules
     try:
-        with torch.inference_mode(): out = _generate(model.eval(), input_ids, attention_mask, generation_config or BlockGenerationConfig(**kw), streamer, stopping_criteria, constrain)
-    finally: model.train(was_training)
+        with torch.inference_mode(): out = _generate(model, input_ids, attention_mask, generation_config or BlockGenerationConfig(**kw), streamer, stopping_criteria, constrain)
+    finally:
+        if was_training: model.train()
     out.sequences = out.sequences.clone()                                      # tensors of inference mode cannot take part in training
     return out
 
@@ -205,7 +206,9 @@ def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria
     x = _align(model, input_ids, attention_mask, -(-n_new//size)*size)
     if size == 1 and cfg.temperature == 0 and not (cfg.record or streamer or stopping_criteria or constrain): return _left_to_right(model, input_ids, x, n_new, suppressed)
     N, dev, dtype = len(x.ids), x.ids.device, model.dtype
-    rows, feed, feed_layout, known, cache = list(range(N)), x.ids, x.layout, None, preallocated(x.ids.shape[1]+(-(-n_new//size)+1)*size)
+    blocks, P = -(-n_new//size), x.ids.shape[1]
+    written, canvases = Layout.cat(x.layout, block_layout(x.start, 0, blocks*size, size, CLEAN)), block_layout(x.start, 0, blocks*size, size, NOISY)
+    rows, feed, feed_layout, cache = list(range(N)), x.ids, x.layout, preallocated(P+(blocks+1)*size)
     done = torch.full((N, n_new), x.pad, device=dev); when = torch.zeros_like(done); lengths = [0]*N
     forwards, width, passes = [0]*N, 0, 0
     gone, watched = torch.tensor(suppressed, dtype=torch.long, device=dev), cfg.record or streamer is not None or cfg.answer_tau is not None
@@ -217,17 +220,17 @@ def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria
         canvas = torch.full((len(rows), w), mask_id, device=dev)
         masked = torch.ones_like(canvas, dtype=torch.bool)
         beyond = torch.full((len(rows), size-w), mask_id, device=dev)           # a canvas is always a full block, as in training; what lies beyond the budget is never committed
-        place = block_layout(x.start[rows], first, size, size, NOISY)
-        known = Layout.cat(known, feed_layout) if known is not None else feed_layout
-        seen = Layout.cat(known, place) if size > 1 else known                  # with blocks of one there is no canvas to look at
+        place, seen = canvases.columns(first, first+size), written.columns(0, P+first)
+        if size > 1: seen = Layout.cat(seen, place)                             # with blocks of one there is no canvas to look at
+        stamp, before = torch.zeros_like(canvas), [forwards[r] for r in rows]
         step = 0
-        while masked.any():
-            q, lay = (feed, feed_layout) if size == 1 else (torch.cat([canvas, beyond], 1), place)
+        while any(active := masked.any(1).tolist()):
+            q, lay = (feed, feed_layout) if size == 1 else (torch.cat([canvas, beyond], 1) if w < size else canvas, place)
             if step == 0 and size > 1: q, lay = torch.cat([feed, q], 1), Layout.cat(feed_layout, lay)
             mask = additive(attends(lay, seen, context), dtype) if step == 0 else mask[:, :, -size:]      # after the first step the canvas alone
             if step < 2: wide = lay.valid.sum(1).tolist()
             columns = masked.any(0).nonzero().ravel()
-            keep = columns+q.shape[1]-(size if size > 1 else 0)-1               # only where something is open; a canvas's last position predicts the next block: unused
+            keep = columns+(q.shape[1]-(size if size > 1 else 0)-1)             # only where something is open; a canvas's last position predicts the next block: unused
             logits = _forward(model, cache, q, lay, mask, keep) if b or step else _forward_once(model, cache, q, lay, mask, keep, x.texts)
             if size > 1: cache.crop(-size)                                     # drop the canvas
             if suppressed: logits.index_fill_(-1, gone, -torch.inf)
@@ -237,7 +240,6 @@ def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria
             spread = lambda v: v if v.shape[1] == w else v.new_zeros(len(rows), w, *v.shape[2:]).index_copy_(1, columns, v)
             conf, arg = spread(best.values), spread(best.indices)
             ent = spread(_entropy(logits, p, best)) if trajs or cfg.rule == "entropy" else conf
-            active = masked.any(1)
             draft = torch.where(masked, arg, canvas) if watched else None
             sure = masked
             if cfg.answer_tau is not None:
@@ -245,23 +247,21 @@ def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria
                 behind = (opens.long().cumsum(1)-opens.long() > 0) | (done[rows, :first] == cfg.answer_token).any(1, keepdim=True)
                 sure = masked & (~behind | (conf >= cfg.answer_tau))
             choose = RULES[cfg.rule](conf, ent, sure, cfg)
-            if step == 0: choose = choose | (torch.arange(w, device=dev) == 0)  # the first token's logits will never change
+            if step == 0: choose[:, 0] = True                                   # the first token's logits will never change
             choose = choose & masked
-            served = choose.any(1)
-            if not served.all(): choose = choose | (one(conf, ent, masked, cfg) & (active & ~served)[:, None])
-            tok, lp = _sample(logits, best.values if trajs else None, best.indices, columns, w, cfg.temperature, [seed_of(cfg.seed, *x.noise[r], b, step) for r in rows] if cfg.temperature > 0 else None)
-            tok, lp = spread(tok), lp if lp is None else spread(lp)
+            choose = torch.where(choose.any(1, keepdim=True), choose, one(conf, ent, masked, cfg))
+            tok, lp = map(spread, _sample(logits, columns, w, cfg.temperature, [seed_of(cfg.seed, *x.noise[r], b, step) for r in rows])) if cfg.temperature > 0 else (arg, conf.log() if trajs else None)
             for i, r in enumerate(rows if constrain else []):
                 if constrain[r]: choose[i] = _agreeing(constrain[r], done[r, :first].tolist(), canvas[i].tolist(), masked[i].tolist(), tok[i].tolist(), conf[i].tolist(), choose[i])
-            busy = active.nonzero().ravel().tolist()
+            busy = [i for i, a in enumerate(active) if a]
             width += sum(wide[i] for i in busy); passes += len(busy)
             if trajs: top = p.topk(min(cfg.top, p.shape[-1])); top = type(top)(map(spread, top))
             for i in busy:
                 r = rows[i]
                 forwards[r] += 1
-                when[r, first:first+w][choose[i]] = forwards[r]
                 if trajs: trajs[r].steps.append(_record(b, first, canvas[i], draft[i], masked[i], choose[i], type(top)((top.values[i], top.indices[i])), conf[i], ent[i], lp[i], forwards[r], time.perf_counter()-t0))
-            canvas = torch.where(choose, tok, canvas); masked = masked & ~choose
+            canvas, masked = torch.where(choose, tok, canvas), masked & ~choose
+            stamp.masked_fill_(choose, step+1)
             ends = ~masked & torch.isin(canvas, x.ends)
             if ends.any():
                 after = (ends.long().cumsum(1)-ends.long()) > 0                # right of the first committed end token
@@ -271,7 +271,7 @@ def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria
             step += 1
         stop = ends.any(1)
         for i, r in enumerate(rows):
-            done[r, first:first+w] = canvas[i]
+            done[r, first:first+w], when[r, first:first+w] = canvas[i], before[i]+stamp[i]
             lengths[r] = first+(int(ends[i].long().argmax())+1 if stop[i] else w)
         if streamer is not None: streamer.put(canvas[0, :lengths[rows[0]]-first].cpu())
         if stopping_criteria is not None:
@@ -279,11 +279,11 @@ def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria
             stop = stop | torch.as_tensor(said, device=dev).expand(len(rows))
         keep_rows = (~stop).nonzero().ravel()
         if not len(keep_rows) or first+w >= n_new: break
-        feed, feed_layout = canvas, block_layout(x.start[rows], first, w, size, CLEAN)
+        feed = canvas
         if len(keep_rows) < len(rows):                                         # finished rows leave the batch
             cache.batch_select_indices(keep_rows)
-            feed, feed_layout, known = feed[keep_rows], feed_layout.rows(keep_rows), known.rows(keep_rows)
-            rows = [rows[i] for i in keep_rows.tolist()]
+            feed, written, canvases, rows = feed[keep_rows], written.rows(keep_rows), canvases.rows(keep_rows), [rows[i] for i in keep_rows.tolist()]
+        feed_layout = written.columns(P+first, P+first+w)
     if streamer is not None: streamer.end()
     responses = [done[r, :lengths[r]].tolist() for r in range(N)]
     for t, r in zip(trajs or [], responses): t.tokens = r
