@@ -57,7 +57,7 @@ def load_json(
     except (OSError, ValueError) as e: raise DataError(f"cannot read {path} as JSON ({e}); check the path, or make the file again") from e
 
 # %% ../nbs/00_core.ipynb #0fa324fd
-ROW_KEY = "dataset", "stage", "rule", "tau", "block_size", "scheme", "seed"
+ROW_KEY = "dataset", "stage", "rule", "tau", "block_size", "scheme", "seed", "verifier"
 
 def merge_rows(
     path, # `results/<dataset>.json`

@@ -115,7 +115,7 @@ def row(
     answers:list=None, # of `Answer`; None for rankers that do not decode
     ar:list=None, # AR's rankings of the same requests
     earlier:dict=None, # stage name -> (rankings, valid) of stages that came before, on the same requests
-    **ident, # dataset, stage, rule, tau, block_size, scheme
+    **ident, # dataset, stage, rule, tau, block_size, scheme, seed, verifier
 )->dict: # one row of `results/<dataset>.json`
     "Accuracy with intervals, paired differences, validity and cost."
     targets, users = reqs["rank"][:], reqs["user"][:]
@@ -273,7 +273,7 @@ def ladder(
             if rule == "ar": said[stage] = [x.response for x in ans]
             base = ar and [ar[k] for k in where(len(reqs), len(mine))]
             before = {s: v for (s, *k), v in seen.items() if k == [rule, tau]}
-            new = row(rk, mine, ans, base, before, **(ident | dict(stage=stage, rule=rule+(f" {how}" if how not in ("free", "lossless") else ""), tau=tau, block_size=size)))|here|dict(claims=reasoning_check(ans, mine, r, cat))
+            new = row(rk, mine, ans, base, before, **(ident | dict(stage=stage, rule=rule+(f" {how}" if how not in ("free", "lossless") else ""), tau=tau, block_size=size, verifier=verifier if how == "lossless" else None)))|here|dict(claims=reasoning_check(ans, mine, r, cat))
             if how == "lossless" and verifier in said: new["identical"] = float(np.mean([a.response == s for a, s in zip(ans, said[verifier])]))
             if decoder != "lossless" or size > 1: rows.append(new)               # left-to-right models are decoded only to be compared with
             if stage != "naive": runners[stage, rule, tau] = r, cfg; cats[stage, rule, tau] = cat; seen[stage, rule, tau] = rk, ok

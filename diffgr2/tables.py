@@ -41,8 +41,9 @@ def told_apart(
 def decoding(
     row:dict, # of a results file
 )->str: # such as `threshold 0.9`; `–` for rankers that do not decode
-    "The rule and its threshold."
-    return "–" if not row["rule"] else row["rule"]+(f" {row['tau']:g}" if row["tau"] is not None else "")
+    "The rule, its threshold, and a verifier that is not the usual one."
+    whose = row.get("verifier")
+    return "–" if not row["rule"] else row["rule"]+(f" {row['tau']:g}" if row["tau"] is not None else "")+("" if whose in (None, "ar", row["stage"]) else f", {whose}'s answers")
 
 def markdown_table(head:list, body)->str:
     "A Markdown table from column titles and rows of texts."
