@@ -121,6 +121,7 @@ def evaluate(a):
     publish(out/f"{name}.md", f"# {name}\n\n{table(every)}\n\n{costs(every)}\n")
 
 def publish(path, text):
+    "Print a text and keep it."
     with atomic(path) as tmp: tmp.write_text(text, encoding="utf-8")
     print(text)
 
@@ -210,7 +211,9 @@ def whose(a):
     check_market(r.model, market)
     return r, Catalogue.of(market, r.tokenizer, r.sids)
 
-def weigh(out): print(f"{out}: {Path(out).stat().st_size//1024:,} KB, opens without a network")
+def weigh(out):
+    "Say how large a page is."
+    print(f"{out}: {Path(out).stat().st_size//1024:,} KB, opens without a network")
 
 def show(a):
     from diffgr2.charts import commit_order, invalid_rates

@@ -23,9 +23,15 @@ class Layout(NamedTuple):
     valid: torch.Tensor # False: padding, seen by nobody
 
     @classmethod
-    def cat(cls, *parts): return cls(*(torch.cat(x, 1) for x in zip(*parts)))
-    def rows(self, idx): return Layout(*(x[idx] for x in self))
-    def columns(self, start, end): return Layout(*(x[:, start:end] for x in self))
+    def cat(cls, *parts)->"Layout":
+        "One after the other, left to right."
+        return cls(*(torch.cat(x, 1) for x in zip(*parts)))
+    def rows(self, idx)->"Layout":
+        "These rows of the batch."
+        return Layout(*(x[idx] for x in self))
+    def columns(self, start, end)->"Layout":
+        "From `start` to before `end`."
+        return Layout(*(x[:, start:end] for x in self))
 
 def prompt_layout(
     attention_mask, # (B, P), 1 = token, padding on either side

@@ -44,7 +44,9 @@ class PromptFormat:
     def name_length(self, levels=4)->int:
         "Tokens of one candidate's name in the ranking; `levels` of the semantic ids count only for those."
         return 1 if self.scheme == "slots" else levels+2
-    def to_json(self)->dict: return asdict(self)
+    def to_json(self)->dict:
+        "For a model's config."
+        return asdict(self)
 
 def control_tokens(
     fmt:PromptFormat, # which scheme
@@ -220,9 +222,13 @@ class Verdict:
     faults: list # of `Fault`; empty = valid
     places: list = field(default_factory=list) # per answered slot the index of its first piece
     @property
-    def valid(self)->bool: return not self.faults
+    def valid(self)->bool:
+        "A permutation in the right format."
+        return not self.faults
     @property
-    def kinds(self)->list: return [k for k in FAULTS if any(f.kind == k for f in self.faults)]
+    def kinds(self)->list:
+        "Of `FAULTS`, in their order, without repetition."
+        return [k for k in FAULTS if any(f.kind == k for f in self.faults)]
     @property
     def ranking(self)->list:
         "The order to use: the answer if it is valid (a draft is completed in the retriever's order), else the retriever's."

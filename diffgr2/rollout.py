@@ -46,7 +46,8 @@ class RolloutTrainer(WeightedTrainer):
         self.rank_id = reranker.tokenizer.convert_tokens_to_ids(RANK)
         if eval_dataset is None: args.eval_on_start, args.load_best_model_at_end = False, False   # nothing to look at
         super().__init__(reranker.model, args, processing_class=reranker.tokenizer, data_collator=lambda rows: dict(rows=rows), train_dataset=train_dataset, eval_dataset=eval_dataset, **kw)
-    def prompts(self, rows):
+    def prompts(self, rows)->tuple:
+        "Ids and attention mask (rows, prompt)."
         x = collate([r | dict(response_ids=[], answer_start=0) for r in rows], self.reranker.tokenizer.pad_token_id)
         return x["input_ids"].to(self.args.device), x["attention_mask"].to(self.args.device)
     def decode(self, rows, **kw):
@@ -58,7 +59,9 @@ class RolloutTrainer(WeightedTrainer):
         "Recorded decodes for this step: one threshold for all, noise of their own."
         a, step = self.args, self.state.global_step
         return self.decode(rows, tau=a.taus[seed_of(a.seed, "tau", step) % len(a.taus)], temperature=a.temperature, seed=seed_of(a.seed, step), record=True, top=1)
-    def judge(self, response, row): return parse(response, row, self.reranker.fmt, self.reranker.sids, self.reranker.tokenizer)
+    def judge(self, response, row):
+        "The verdict on response ids."
+        return parse(response, row, self.reranker.fmt, self.reranker.sids, self.reranker.tokenizer)
     def rolled(self, rows):
         "A batch of tensors from rows; must hold `weights`."
         raise NotImplementedError

@@ -20,7 +20,9 @@ from .layout import CLEAN, NOISY, Layout, additive, attends, block_layout, promp
 from .trajectory import Step, Trajectory
 
 # %% ../nbs/14_sample.ipynb #97b68622
-def threshold(conf, ent, masked, cfg): return masked & (conf >= cfg.tau)
+def threshold(conf, ent, masked, cfg):
+    "Every open position that is sure enough. Like all rules: confidences, entropies and open positions (B, width) and the settings -> positions to commit (B, width)."
+    return masked & (conf >= cfg.tau)
 
 def _most(score, masked, n):
     "The `n` (B,) best masked positions of each row."
@@ -28,19 +30,27 @@ def _most(score, masked, n):
     return masked & (order.argsort(1) < n[:, None])
 
 def factor(conf, ent, masked, cfg):
+    "As many of the surest as keep the n-th at 1 - factor/(n+1) or above."
     best = conf.masked_fill(~masked, -1).sort(1, descending=True).values
     n = torch.arange(1, conf.shape[1]+1, device=conf.device)
     ok = (best >= 1-cfg.factor/(n+1)) & (best >= 0)
     return _most(conf, masked, ok.long().cumprod(1).sum(1))
 
 def entropy(conf, ent, masked, cfg):
+    "By rising entropy, as long as those before add up to at most `entropy_bound` nats."
     low = ent.masked_fill(~masked, torch.inf).sort(1).values
     before = torch.nan_to_num(low, posinf=1e9).cumsum(1)-torch.nan_to_num(low, posinf=1e9)
     return _most(-ent, masked, ((before <= cfg.entropy_bound) & low.isfinite()).sum(1))
 
-def static(conf, ent, masked, cfg): return _most(conf, masked, torch.full((len(conf),), -(-masked.shape[1]//cfg.steps), device=conf.device))
-def one(conf, ent, masked, cfg): return torch.zeros_like(masked).scatter_(1, torch.where(masked, conf, -1).argmax(1, keepdim=True), masked.any(1, keepdim=True))
-def prefix(conf, ent, masked, cfg): return masked & ((~masked | (conf >= cfg.tau)).long().cumprod(1) > 0)
+def static(conf, ent, masked, cfg):
+    "The surest, width / `steps` of them."
+    return _most(conf, masked, torch.full((len(conf),), -(-masked.shape[1]//cfg.steps), device=conf.device))
+def one(conf, ent, masked, cfg):
+    "The surest one."
+    return torch.zeros_like(masked).scatter_(1, torch.where(masked, conf, -1).argmax(1, keepdim=True), masked.any(1, keepdim=True))
+def prefix(conf, ent, masked, cfg):
+    "From the left, up to the first that is not sure enough."
+    return masked & ((~masked | (conf >= cfg.tau)).long().cumprod(1) > 0)
 
 RULES = dict(threshold=threshold, factor=factor, entropy=entropy, static=static, one=one, prefix=prefix)
 
@@ -101,7 +111,9 @@ class BlockOutput(ModelOutput):
     seconds: float = None # wall time of the whole batch
     trajectories: list = None # if `record`
     @property
-    def tokens_per_forward(self): return sum(map(len, self.responses))/sum(self.forwards)
+    def tokens_per_forward(self)->float:
+        "Of the whole batch."
+        return sum(map(len, self.responses))/sum(self.forwards)
 
 # %% ../nbs/14_sample.ipynb #8aa33ee3
 def _forward(model, cache, ids, layout, mask, keep):
@@ -205,8 +217,7 @@ def _generate(model, input_ids, attention_mask, cfg, streamer, stopping_criteria
     if streamer is not None and len(input_ids) > 1: raise SettingError("a streamer follows one request: use batch 1")
     x = _align(model, input_ids, attention_mask, -(-n_new//size)*size)
     if size == 1 and cfg.temperature == 0 and not (cfg.record or streamer or stopping_criteria or constrain): return _left_to_right(model, input_ids, x, n_new, suppressed)
-    N, dev, dtype = len(x.ids), x.ids.device, model.dtype
-    blocks, P = -(-n_new//size), x.ids.shape[1]
+    (N, P), dev, dtype, blocks = x.ids.shape, x.ids.device, model.dtype, -(-n_new//size)
     written, canvases = Layout.cat(x.layout, block_layout(x.start, 0, blocks*size, size, CLEAN)), block_layout(x.start, 0, blocks*size, size, NOISY)
     rows, feed, feed_layout, cache = list(range(N)), x.ids, x.layout, preallocated(P+(blocks+1)*size)
     done = torch.full((N, n_new), x.pad, device=dev); when = torch.zeros_like(done); lengths = [0]*N

@@ -96,7 +96,9 @@ class SemanticIds:
         return cls(break_ties(*residual_codes(E, levels, size, seed)), size)
 
     @property
-    def levels(self): return self.codes.shape[1]
+    def levels(self)->int:
+        "Tokens of a name."
+        return self.codes.shape[1]
     @property
     def vocabulary(self)->list:
         "All tokens, begin and end included."
@@ -114,6 +116,10 @@ class SemanticIds:
         "Items that share the first `level` codes."
         self.encode(item)
         return (np.flatnonzero((self.codes[:, :level] == self.codes[item-1, :level]).all(1))+1).tolist()
-    def to_json(self)->dict: return dict(size=self.size, codes=self.codes.tolist())
+    def to_json(self)->dict:
+        "For `sids.json`, beside a model."
+        return dict(size=self.size, codes=self.codes.tolist())
     @classmethod
-    def from_json(cls, d): return cls(np.asarray(d["codes"], int), d["size"])
+    def from_json(cls, d)->"SemanticIds":
+        "From `to_json`."
+        return cls(np.asarray(d["codes"], int), d["size"])

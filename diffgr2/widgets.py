@@ -153,7 +153,9 @@ class View:
         if self._widget is not None:
             with self._widget.hold_sync(): self._widget.data = data; self._widget.step = len(data["runs"][0]["forwards"])-1 if step is None else step
     def _repr_mimebundle_(self, **kw): return self.widget._repr_mimebundle_(**kw)
-    def html(self)->str: return page([self], self.title)
+    def html(self)->str:
+        "A page that holds this view alone."
+        return page([self], self.title)
     def save_html(self, path):
         "One self-contained file, written atomically."
         save_page([self], path, self.title)
@@ -271,5 +273,7 @@ class Explore:
         g = trace.name.rsplit(": ", 1)[0]
         behind = list(trace.customdata[k][1])
         if behind: self.pick.options = [(f"{g}, {n}", (g, n)) for n in behind]+[("all decodes", None)]; self.open(g, behind[0])
-    def open(self, group, n): self.view.update(denoise(self.groups[group][n], self.reranker, self.cat).data)
+    def open(self, group, n):
+        "Show decode `n` of a group."
+        self.view.update(denoise(self.groups[group][n], self.reranker, self.cat).data)
     def _repr_mimebundle_(self, **kw): return self.box._repr_mimebundle_(**kw)
