@@ -149,9 +149,9 @@ def learning(
     import plotly.graph_objects as go
     fig = figure("Learning", "updates", key.replace("_", " "))
     for g, (label, log) in enumerate(logs.items()):
-        h = [(x["step"], x[key]) for x in log if key in x]
+        h = {x["step"]: x[key] for x in log[::-1] if key in x}                   # the last evaluation of a training is of its best checkpoint: another step's
         if not h: raise SettingError(f"{label}: no {key!r} was logged; there are {sorted({k for x in log for k in x}-{'step', 'epoch'})}")
-        x, y = zip(*h)
+        x, y = zip(*sorted(h.items()))
         n = min(window, len(y)) if not key.startswith("eval") else 1
         fig.add_trace(go.Scatter(x=x[n-1:], y=np.convolve(y, np.ones(n)/n, "valid"), name=label, mode="lines", line=dict(color=COLOURS[g % 8], dash=("solid", "dash", "dot", "dashdot")[g % 4])))
     return fig
