@@ -11,6 +11,7 @@ import copy, functools, time
 from dataclasses import dataclass
 from pathlib import Path
 import numpy as np, torch
+from datasets import concatenate_datasets
 from tqdm.auto import tqdm
 from .cache import preallocated
 from .constrain import UsedNames, assign
@@ -224,7 +225,7 @@ def ladder(
     run, # folder from `prepare`, with trained stages
     split:str="test", # which requests
     taus=(.9,), # thresholds for the diffusion stages
-    stages=None, # rows: of `STAGES`, or names given in training; default: all of `STAGES` that are trained
+    stages=None, # rows: of `STAGES`, names given in training, or several with a plus between them, for a row of all their answers; default: all of `STAGES` that are trained
     rules=("threshold",), # commit rules of the diffusion stages
     decoder:str="free", # see `rerank`
     limit:int=None, # requests, evenly spaced, to try things
@@ -240,9 +241,12 @@ def ladder(
     run = Path(run); info = load_json(run/"run.json"); reqs = load_run(run, split)
     if limit: reqs = spaced(reqs, limit)
     market, rows, ar, runners, cats = load_market(info["dataset"], path), [], None, {}, {}
-    seen, said, ident = {}, {}, dict(dataset=info["dataset"], scheme=info["scheme"], seed=info["seed"], rule=None, tau=None, block_size=None)
+    seen, said, took, ident = {}, {}, {}, dict(dataset=info["dataset"], scheme=info["scheme"], seed=info["seed"], rule=None, tau=None, block_size=None)
     here = dict(split=split, coverage=info["coverage"][split])
     stages = stages or [s for s in STAGES if s in ("floor", "teacher", "naive") or (run/s).is_dir()]
+    joint = [s.split("+") for s in stages if "+" in s]
+    stages = list(dict.fromkeys(s for names in stages for s in names.split("+")))
+    if odd := {s for names in joint for s in names} & {"floor", "teacher", "naive"}: raise SettingError(f"{min(odd)} has no seeds to put together")
     if decoder == "lossless" and set(stages) <= {"ar", "ar-rl"}: raise SettingError("lossless decoding needs a stage that drafts: name cft, opd or rl")
     if decoder == "lossless" and not (run/verifier).is_dir(): raise CheckpointError(f"{run} has no stage {verifier!r} to verify with")
     for stage in sorted(stages, key=lambda s: STAGES.index(s) if s in STAGES else len(STAGES)):
@@ -276,7 +280,11 @@ def ladder(
             new = row(rk, mine, ans, base, before, **(ident | dict(stage=stage, rule=rule+(f" {how}" if how not in ("free", "lossless") else ""), tau=tau, block_size=size, verifier=verifier if how == "lossless" else None)))|here|dict(claims=reasoning_check(ans, mine, r, cat))
             if how == "lossless" and verifier in said: new["identical"] = float(np.mean([a.response == s for a, s in zip(ans, said[verifier])]))
             if decoder != "lossless" or size > 1: rows.append(new)               # left-to-right models are decoded only to be compared with
-            if stage != "naive": runners[stage, rule, tau] = r, cfg; cats[stage, rule, tau] = cat; seen[stage, rule, tau] = rk, ok
+            if stage != "naive": runners[stage, rule, tau] = r, cfg; cats[stage, rule, tau] = cat; seen[stage, rule, tau] = rk, ok; took[stage, rule, tau] = ans, new
+    for names in joint:                                                          # seeds of one stage: their answers as so many more requests of the same users
+        for stage, *how in [k for k in took if k[0] == names[0]]:
+            ans, many = [x for s in names for x in took[s, *how][0]], concatenate_datasets([reqs]*len(names))
+            rows.append(row([x.verdict.ranking for x in ans], many, ans, ar and ar*len(names), **(ident | {k: took[stage, *how][1][k] for k in ("rule", "tau", "block_size", "verifier")} | dict(stage=f"{stage} × {len(names)}")))|here|dict(claims=reasoning_check(ans, many, runners[stage, *how][0], cats[stage, *how])))
     first = "ar", "ar", None
     if timed and decoder == "free" and first in runners:
         some = spaced(reqs, timed)

@@ -29,8 +29,8 @@ def recipe(
     if seed == 0 and data == "movielens":
         ladder += [train("cft", "--lr", "2e-3", "--steps", "500", "--context", "causal", "--name", "cft-causal", "--set", "ar_weight=1", "suffix=.3"), look("causal", more=("--split", "validation", "--stages", "cft-causal", "--decoder", "lossless", "--verifier", "cft-causal")), look("causal", "cft-causal", more=("--split", "validation", "--tau", ".9", ".5"))]
         ladder += [train("cft", "--lr", "5e-3", "--steps", "500", "--context", "causal", "--adapter", "32", "--name", "cft-adapter", "--set", "suffix=1"), look("adapter", more=("--split", "validation", "--stages", "cft-adapter", "--decoder", "lossless", "--verifier", "cft-adapter"))]
-        for s in ("1", "2"): ladder += [opd("--name", f"opd-seed-{s}", "--seed", s)]
-        ladder += [["evaluate", *at(), "--out", str(out), "--name", f"{data}-seeds", "--timed", "0", "--stages", "ar", "opd-seed-1", "opd-seed-2"]]
+        for s in ("1", "2"): ladder += [opd("--name", f"opd-seed-{s}", "--seed", s), rl("--name", f"rl-seed-{s}", "--parent", f"opd-seed-{s}", "--seed", s)]
+        ladder += [["evaluate", *at(), "--out", str(out), "--name", f"{data}-seeds", "--timed", "0", "--stages", "ar", *("+".join([s, f"{s}-seed-1", f"{s}-seed-2"]) for s in ("opd", "rl"))]]
         ladder += [look("parts", "opd", "rl", more=("--split", "validation", "--tau", *taus)) for taus in ((".9", ".5", ".3"), *((t, "--answer-tau", a) for t in (".5", ".3") for a in (".9", ".97")))]
     if seed == 0: ladder += [look("frontier", "cft", "opd", "rl", more=("--tau", *FRONTIER, "--rule", "threshold", "prefix")), ["calibrate", *at(), "--out", str(out)]]
     if not ablations: return [(run, ladder)]

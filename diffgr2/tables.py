@@ -21,7 +21,7 @@ def load_rows(
 def number(x, digits=3):
     "`.123 [.100, .150]` for an interval, `–` for nothing."
     if x is None: return "–"
-    f = lambda v: f"{v:.{digits}f}".replace("0.", ".", 1) if abs(v) < 1 else f"{v:.{digits}f}"
+    f = lambda v: f"{round(v, digits)+0.:.{digits}f}".replace("0.", ".", 1) if abs(v) < 1 else f"{v:.{digits}f}"    # + 0. takes the sign from a zero
     return f"{f(x['value'])} [{f(x['low'])}, {f(x['high'])}]" if isinstance(x, dict) else f(x)
 
 def stage_name(
