@@ -32,7 +32,7 @@ def recipe(
         for s in ("1", "2"): ladder += [opd("--name", f"opd-seed-{s}", "--seed", s), rl("--name", f"rl-seed-{s}", "--parent", f"opd-seed-{s}", "--seed", s)]
         ladder += [["evaluate", *at(), "--out", str(out), "--name", f"{data}-seeds", "--timed", "0", "--stages", "ar", *("+".join([s, f"{s}-seed-1", f"{s}-seed-2"]) for s in ("opd", "rl"))]]
         ladder += [look("parts", "opd", "rl", more=("--split", "validation", "--tau", *taus)) for taus in ((".9", ".5", ".3"), *((t, "--answer-tau", a) for t in (".5", ".3") for a in (".9", ".97")))]
-    if seed == 0: ladder += [look("frontier", "cft", "opd", "rl", more=("--tau", *FRONTIER, "--rule", "threshold", "prefix")), ["calibrate", *at(), "--out", str(out)]]
+    if seed == 0: ladder += [look("frontier", "floor", "cft", "opd", "rl", more=("--tau", *FRONTIER, "--rule", "threshold", "prefix")), ["calibrate", *at(), "--out", str(out)]]
     if not ablations: return [(run, ladder)]
     short = lambda name, *more, sets=(): opd("--name", f"opd-{name}", *more, steps="80", every="80", sets=sets)
     others = {"base": (), "plain": ("target=plain",), "exact": ("target=exact",), "off-policy": ("on_policy=False",), "pure": ("cft_share=0",), "all-positions": ("sure=0",)}
