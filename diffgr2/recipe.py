@@ -38,9 +38,9 @@ def recipe(
     others = {"base": (), "plain": ("target=plain",), "exact": ("target=exact",), "off-policy": ("on_policy=False",), "pure": ("cft_share=0",), "all-positions": ("sure=0",)}
     more = {"without-cft": ("--parent", "ar"), "slow-teacher": ("--teacher", "cft"), "answer-4": ("--answer-weight", "4")}
     blocks = {"block-4": ("--block-size", "4"), "block-8": ("--block-size", "8"), "block-16": ("--block-size", "16"), "block-32": (), "context": ("--context", "causal"), "one-canvas": ("--set", "copies=1")}
-    jobs = [(run, [*(short(n, sets=v) for n, v in others.items()), *(short(n, *v) for n, v in more.items()), rl("--parent", "cft", "--name", "rl-without-opd"),
+    jobs = [(run, [train("ar-rl", "--steps", "60", "--lr", "1e-4", "--every", "20", "--set", "beta=.2"), *(short(n, sets=v) for n, v in others.items()), *(short(n, *v) for n, v in more.items()), rl("--parent", "cft", "--name", "rl-without-opd"),
         *(train("cft", "--lr", "2e-3", "--steps", "200", "--name", f"cft-{n}", *v) for n, v in blocks.items()),
-        look("ablations", "cft", "opd", "rl", *(f"opd-{n}" for n in (*others, *more)), "rl-without-opd", *(f"cft-{n}" for n in blocks), more=("--split", "validation", "--tau", ".9", ".5")),
+        look("ablations", "ar-rl", "cft", "opd", "rl", *(f"opd-{n}" for n in (*others, *more)), "rl-without-opd", *(f"cft-{n}" for n in blocks), more=("--split", "validation", "--tau", ".9", ".5")),
         *(look("ablations", "cft", "opd", "rl", more=("--split", "validation", "--tau", ".9", ".5", "--decoder", d)) for d in ("constrained", "assignment"))])]
     for reasoning in ("none", "shuffled"):
         r = Path(runs)/f"{data}-{seed}-{reasoning}"
