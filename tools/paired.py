@@ -18,7 +18,7 @@ def main(run, other, out, *stages):
     for stage in stages or ("ar", "cft"):
         (reqs, mine), (theirs, base) = (outcomes(Path(r), stage) for r in (run, other))
         if reqs["user"][:] != theirs["user"][:] or reqs["candidates"][:] != theirs["candidates"][:]: raise DataError(f"{run} and {other} hold different requests: prepare both from the same data with the same seed")
-        rows.append(dict(stage=stage, n=len(reqs), **{m: difference(v, base[m], reqs["user"][:]) for m, v in mine.items()}))
+        rows.append(dict(pair=stage, n=len(reqs), **{m: difference(v, base[m], reqs["user"][:]) for m, v in mine.items()}))
     save_json(rows, out); print(*rows, sep="\n")
 
 if __name__ == "__main__": main(*sys.argv[1:])
