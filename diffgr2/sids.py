@@ -6,6 +6,7 @@
 __all__ = ['SID_BEGIN', 'SID_END', 'embed_items', 'residual_codes', 'uniqueness', 'break_ties', 'SemanticIds']
 
 # %% ../nbs/03_sids.ipynb #72378b9d
+import re
 from dataclasses import dataclass
 from functools import cached_property
 import numpy as np, scipy.sparse as sp
@@ -30,7 +31,8 @@ def embed_items(
     views, I = [], market.items
     if source != "covisits":
         texts = [f"{t} {b} {b} {' '.join(c)} {' '.join(c)}" for t, b, c in zip(I["title"][:], I["brand"][:], I["categories"][:])]
-        views.append(svd(TfidfVectorizer(sublinear_tf=True, token_pattern=r"\w+").fit_transform(texts)))
+        if len({w for t in texts for w in re.findall(r"\w+", t.lower())}) > 1: views.append(svd(TfidfVectorizer(sublinear_tf=True, token_pattern=r"\w+").fit_transform(texts)))
+        elif source == "text": raise SettingError("no item has words of its own (S3-Rec's files name none): use source='covisits'")
     if source != "text":
         C = covisits(train_part(market), len(I), backward=1.)
         d = sp.diags(1/np.sqrt(np.maximum(np.asarray(C.sum(1)).ravel(), 1)))
