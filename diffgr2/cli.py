@@ -115,7 +115,7 @@ def train(a):
 
 # %% ../nbs/50_cli.ipynb #7c9dc929
 def evaluate(a):
-    rows = ladder(a.run, a.split, a.tau, a.stages, a.rule, a.decoder, a.limit, a.timed, a.batch, a.path, a.verifier, a.answer_tau)
+    rows = ladder(a.run, a.split, a.tau, a.stages, a.rule, a.decoder, a.limit, a.timed, a.batch, a.path, a.verifier, a.answer_tau, against=a.against)
     out = Path(a.out); name = a.name or rows[0]["dataset"]+("" if a.split == "test" else f"-{a.split}")+("-limit" if a.limit else "")   # a look never replaces a result
     every = merge_rows(out/f"{name}.json", rows)
     publish(out/f"{name}.md", f"# {name}\n\n{table(every)}\n\n{costs(every)}\n")
@@ -273,7 +273,7 @@ def parser():
     c.add_argument("--answer-weight", type=float, default=2., help="loss weight of answer tokens (reasoning: 1)"); c.add_argument("--accumulate", type=int, default=1, help="batches per step"); c.add_argument("--restart", action="store_true", help="throw away this stage's checkpoints"); c.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="any other setting of the stage")
     c = add("evaluate", evaluate, "decode all stages of a run; Markdown and JSON")
     c.add_argument("run"); c.add_argument("--out", default="results"); c.add_argument("--name", help="of the results; default: the data set's"); c.add_argument("--path", help="where the data lies"); c.add_argument("--split", choices=SPLITS, default="test"); c.add_argument("--tau", type=float, nargs="+", default=[.9]); c.add_argument("--answer-tau", type=float, help="another threshold in the answer"); c.add_argument("--rule", nargs="+", choices=sorted(RULES), default=["threshold"])
-    c.add_argument("--decoder", choices=DECODERS, default="free"); c.add_argument("--verifier", default="ar", help="lossless: the stage that has the last word; a stage that is evaluated itself verifies its own drafts"); c.add_argument("--stages", nargs="+", help="default: all that are trained; a+b: one more row, of the answers of both"); c.add_argument("--limit", type=int, help="requests"); c.add_argument("--timed", type=int, default=40, help="requests in the race"); c.add_argument("--batch", type=int, default=64)
+    c.add_argument("--decoder", choices=DECODERS, default="free"); c.add_argument("--verifier", default="ar", help="lossless: the stage that has the last word; a stage that is evaluated itself verifies its own drafts"); c.add_argument("--stages", nargs="+", help="default: all that are trained; a+b: one more row, of the answers of both"); c.add_argument("--against", metavar="RUN", help="another run, evaluated in the same way: compare with it request by request"); c.add_argument("--limit", type=int, help="requests"); c.add_argument("--timed", type=int, default=40, help="requests in the race"); c.add_argument("--batch", type=int, default=64)
     c = add("calibrate", calibrate, "confidence against truth, by part and slot; do column sums foretell duplicates?")
     c.add_argument("run"); c.add_argument("--out", default="results"); c.add_argument("--path", help="where the data lies"); c.add_argument("--split", choices=SPLITS, default="validation"); c.add_argument("--tau", type=float, nargs="+", default=[.9, .5]); c.add_argument("--stages", nargs="+", help="default: cft, opd and rl where trained"); c.add_argument("--limit", type=int, default=400, help="requests")
     c = add("rerank", rerank_lines, "re-rank JSON lines")

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DECODERS', 'STAGES', 'Answer', 'batch_prompts', 'rerank', 'keep_answers', 'kept_answers', 'row', 'reasoning_check',
-           'take_turns', 'race', 'width_costs', 'where', 'spaced', 'ladder']
+           'take_turns', 'race', 'width_costs', 'where', 'spaced', 'answered_by', 'ladder']
 
 # %% ../nbs/31_evaluate.ipynb #0d1791e8
 import copy, functools, time
@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 from .cache import preallocated
 from .constrain import UsedNames, assign
 from .convert import BlockDiffusionConfig, convert, is_converted
-from .core import CheckpointError, RequestError, SettingError, fingerprint, load_json, save_json
+from .core import CheckpointError, DataError, RequestError, SettingError, fingerprint, load_json, save_json
 from .data import load_market
 from .gr2 import Reranker, check_market, load_reranker, load_run
 from .metrics import accuracy, difference, fault_rates, interval, ratio, tokens_per_forward, unmoved
@@ -219,6 +219,24 @@ def spaced(
     "`n` rows, evenly spaced (rows are sorted by user)."
     return ds if n >= len(ds) else ds.select(where(len(ds), n))
 
+def answered_by(
+    other, # folder of a run that was evaluated in the same way
+    stage:str, # whose answers
+    file:str, # name under which they were kept
+    split:str, # which requests
+    reqs, # the requests: a run of other data or another seed has others
+    **ident, # what they must be answers to, see `keep_answers`
+)->tuple: # (rankings, valid)
+    "What another run made of the same requests. `DataError` if it holds different ones, `CheckpointError` if it was not evaluated."
+    folder, theirs = Path(other)/stage, load_run(other, split)
+    if not folder.is_dir(): raise CheckpointError(f"{other} has no stage {stage!r} to compare with: diffgr2 train {stage} {other}, or leave it out of --stages")
+    theirs = spaced(theirs, len(reqs))
+    if any(theirs[k][:] != reqs[k][:] for k in ("user", "candidates")): raise DataError(f"{other} holds other requests: prepare both runs from the same data with the same seed")
+    r = load_reranker(folder)
+    ans = kept_answers(Path(other)/"answers"/file, theirs, r, **ident | dict(model=fingerprint(folder), budget=r.fmt.max_response))
+    if ans is None: raise CheckpointError(f"{other} keeps no such answers of {stage!r}: evaluate it first, on as many requests, with the same rules and thresholds")
+    return [a.verdict.ranking for a in ans], [a.verdict.valid for a in ans]
+
 STAGES = "floor", "teacher", "ar", "ar-rl", "naive", "cft", "opd", "rl"
 
 def ladder(
@@ -236,6 +254,7 @@ def ladder(
     answer_tau:float=None, # threshold in the answer, where it is to be another one; see `BlockGenerationConfig`
     naive:int=128, # requests for the untrained stage: all it can do is fail, slowly
     progress:bool=True, # show bars
+    against=None, # folder of another run, to be compared with request by request: it was evaluated in the same way
 )->list: # rows
     "Decode every stage and put the rows together."
     run = Path(run); info = load_json(run/"run.json"); reqs = load_run(run, split)
@@ -247,6 +266,7 @@ def ladder(
     joint = [s.split("+") for s in stages if "+" in s]
     stages = list(dict.fromkeys(s for names in stages for s in names.split("+")))
     if odd := {s for names in joint for s in names} & {"floor", "teacher", "naive"}: raise SettingError(f"{min(odd)} has no seeds to put together")
+    if against and decoder != "free": raise SettingError("runs are compared as they decode freely: leave --decoder out")
     if decoder == "lossless" and set(stages) <= {"ar", "ar-rl"}: raise SettingError("lossless decoding needs a stage that drafts: name cft, opd or rl")
     if decoder == "lossless" and not (run/verifier).is_dir(): raise CheckpointError(f"{run} has no stage {verifier!r} to verify with")
     for stage in sorted(stages, key=lambda s: STAGES.index(s) if s in STAGES else len(STAGES)):
@@ -277,6 +297,7 @@ def ladder(
             if rule == "ar": said[stage] = [x.response for x in ans]
             base = ar and [ar[k] for k in where(len(reqs), len(mine))]
             before = {s: v for (s, *k), v in seen.items() if k == [rule, tau]}
+            if against and stage != "naive": before[f"{Path(against).resolve().name}/{stage}"] = answered_by(against, stage, file.name, split, mine, **what)
             new = row(rk, mine, ans, base, before, **(ident | dict(stage=stage, rule=rule+(f" {how}" if how not in ("free", "lossless") else ""), tau=tau, block_size=size, verifier=verifier if how == "lossless" else None)))|here|dict(claims=reasoning_check(ans, mine, r, cat))
             if how == "lossless" and verifier in said: new["identical"] = float(np.mean([a.response == s for a, s in zip(ans, said[verifier])]))
             if decoder != "lossless" or size > 1: rows.append(new)               # left-to-right models are decoded only to be compared with

@@ -44,5 +44,5 @@ def recipe(
         *(look("ablations", "cft", "opd", "rl", more=("--split", "validation", "--tau", ".9", ".5", "--decoder", d)) for d in ("constrained", "assignment"))])]
     for reasoning in ("none", "shuffled"):
         r = Path(runs)/f"{data}-{seed}-{reasoning}"
-        jobs.append((r, [["prepare", data, *at(r), "--reasoning", reasoning], train("ar", "--steps", "3600", r=r), train("cft", "--lr", "2e-3", "--steps", "3000", r=r), look(f"reasoning-{reasoning}", "cft", r=r)]))
+        jobs.append((r, [["prepare", data, *at(r), "--reasoning", reasoning], train("ar", "--steps", "3600", r=r), train("cft", "--lr", "2e-3", "--steps", "3000", r=r), *(["evaluate", *at(a), "--out", str(out), "--name", f"{data}-{name}-{reasoning}", "--timed", "0", "--stages", "ar", "cft", *more] for a, name, more in ((r, "reasoning", ()), (run, "trace", ("--against", str(r)))))]))
     return jobs
